@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -171,10 +172,39 @@ func convert(file string, err error, into any) *Error {
 				p.Field = tok.Value
 				p.Text = "unknown key" + allowed(into, tok.Value)
 			}
+			var typ *yaml.TypeError
+			if errors.As(err, &typ) {
+				p.Text = fmt.Sprintf("%q is not %s", tok.Value, want(typ.DstType))
+			}
 		}
 	}
 	p.Text = strings.TrimSpace(strings.ReplaceAll(p.Text, "\n", " "))
 	return &Error{Places: []Place{p}}
+}
+
+// want says in words what a Go type takes.
+func want(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeOf(time.Duration(0)):
+		return "a duration such as 1500ms, 2s or 10m"
+	case t == reflect.TypeOf(time.Time{}):
+		return "a time such as 2026-12-31T00:00:00Z"
+	}
+	switch t.Kind() {
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "text"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "a group of keys"
+	}
+	return "a value of the right kind"
 }
 
 func firstLine(s string) string {

@@ -1,0 +1,218 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"admitd/gate/reason"
+	"admitd/internal/strict"
+)
+
+// checker collects complaints, each at the place of its key.
+type checker struct {
+	file string
+	src  []byte
+	errs []error
+}
+
+func (k *checker) add(path, format string, args ...any) {
+	if k.src == nil {
+		k.errs = append(k.errs, &strict.Error{Places: []strict.Place{{Field: path, Text: fmt.Sprintf(format, args...)}}})
+		return
+	}
+	k.errs = append(k.errs, strict.Errorf(k.file, k.src, path, format, args...))
+}
+
+func (k *checker) oneOf(path, v string, allowed ...string) {
+	if !slices.Contains(allowed, v) {
+		k.add(path, "%q is not one of %s", v, strings.Join(allowed, ", "))
+	}
+}
+
+func (k *checker) atLeast(path string, v, least time.Duration) {
+	if v < least {
+		k.add(path, "%s is too short; the least is %s", v, least)
+	}
+}
+
+func (k *checker) address(path, v string) {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		k.add(path, "%q is not host:port, for instance 127.0.0.1:8080", v)
+		return
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		k.add(path, "port %q is not a number from 0 to 65535", port)
+	}
+}
+
+func (c Config) check(file string, src []byte) error {
+	k := &checker{file: file, src: src}
+	k.address("listen", c.Listen)
+	k.address("admin.listen", c.Admin.Listen)
+	if c.Listen == c.Admin.Listen && !strings.HasSuffix(c.Listen, ":0") {
+		k.add("admin.listen", "%s is the model API's own address; the admin listener needs another", c.Admin.Listen)
+	}
+	c.checkEngine(k)
+	c.checkClasses(k)
+	c.checkKeys(k)
+	c.checkLimits(k)
+	c.checkRest(k)
+	return strict.Join(k.errs...)
+}
+
+func (c Config) checkEngine(k *checker) {
+	e := c.Engine
+	k.oneOf("engine.kind", e.Kind, "auto", "vllm", "sglang", "sim", "external")
+	if e.Kind == "external" {
+		if u, err := url.Parse(e.URL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+			k.add("engine.url", "an external engine needs a URL such as http://127.0.0.1:8000, got %q", e.URL)
+		}
+	} else if e.URL != "" {
+		k.add("engine.url", "only an external engine has a URL; set engine.kind: external")
+	}
+	if e.Port < 0 || e.Port > 65535 {
+		k.add("engine.port", "%d is not a port from 0 to 65535", e.Port)
+	}
+	if e.Slots < 0 {
+		k.add("engine.slots", "%d is below 0", e.Slots)
+	}
+	if e.MaxRestarts < 0 {
+		k.add("engine.max_restarts", "%d is below 0", e.MaxRestarts)
+	}
+	k.atLeast("engine.start_timeout", e.StartTimeout, time.Second)
+	k.atLeast("engine.drain_timeout", e.DrainTimeout, 0)
+	k.atLeast("engine.stop_grace", e.StopGrace, 0)
+	k.atLeast("engine.stall_after", e.StallAfter, 5*time.Second)
+	k.atLeast("engine.restart_window", e.Window, time.Second)
+}
+
+func (c Config) checkClasses(k *checker) {
+	if _, ok := c.Classes[c.DefaultClass]; !ok {
+		k.add("default_class", "%q is not a class; the classes are %s", c.DefaultClass, strings.Join(c.ClassNames(), ", "))
+	}
+	for name, s := range c.Classes {
+		if s.TTFT < 0 || s.TPOT < 0 {
+			k.add("classes."+name, "limits cannot be below 0")
+		}
+	}
+}
+
+// ClassNames lists the classes, sorted.
+func (c Config) ClassNames() []string {
+	names := make([]string, 0, len(c.Classes))
+	for n := range c.Classes {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	return names
+}
+
+func (c Config) checkKeys(k *checker) {
+	ids, hashes := map[string]bool{}, map[string]bool{}
+	for i, key := range c.Keys {
+		at := fmt.Sprintf("keys.%d", i)
+		if key.ID == "" || ids[key.ID] {
+			k.add(at+".id", "every key needs an id of its own, got %q", key.ID)
+		}
+		ids[key.ID] = true
+		if b, err := hex.DecodeString(key.SHA256); err != nil || len(b) != 32 {
+			k.add(at+".sha256", "needs the 64 hex digits that `printf %%s KEY | sha256sum` prints")
+		} else if hashes[key.SHA256] {
+			k.add(at+".sha256", "the same key stands in the list twice")
+		}
+		hashes[key.SHA256] = true
+		if _, ok := c.Classes[key.Class]; key.Class != "" && !ok {
+			k.add(at+".class", "%q is not a class; the classes are %s", key.Class, strings.Join(c.ClassNames(), ", "))
+		}
+	}
+	if len(c.Keys) == 0 && !c.AllowAnonymous && reachable(c.Listen) {
+		k.add("listen", "%s can be reached by others and no keys are configured: add keys, listen on 127.0.0.1, or say allow_anonymous: true (--allow-anonymous)", c.Listen)
+	}
+}
+
+// reachable reports whether others can reach a well-formed address; a malformed one has its own complaint.
+func reachable(addr string) bool {
+	_, _, err := net.SplitHostPort(addr)
+	return err == nil && !Loopback(addr)
+}
+
+// Loopback reports whether only this machine can reach an address host:port.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func (c Config) checkLimits(k *checker) {
+	l := c.Limits
+	if l.MaxBody < 1<<10 {
+		k.add("limits.max_body", "%s is too small; the least is 1KiB", l.MaxBody)
+	}
+	if l.MaxBuffered < l.MaxBody {
+		k.add("limits.max_buffered", "%s is below max_body (%s): a single large body could never be read", l.MaxBuffered, l.MaxBody)
+	}
+	if l.MaxHeader < 1<<10 {
+		k.add("limits.max_header", "%s is too small; the least is 1KiB", l.MaxHeader)
+	}
+	if l.HelperConcurrency < 1 {
+		k.add("limits.helper_concurrency", "%d is below 1", l.HelperConcurrency)
+	}
+	k.atLeast("limits.header_timeout", l.HeaderTimeout, 100*time.Millisecond)
+	k.atLeast("limits.body_timeout", l.BodyTimeout, time.Second)
+	k.atLeast("limits.idle_timeout", l.IdleTimeout, time.Second)
+}
+
+func (c Config) checkRest(k *checker) {
+	k.oneOf("relay.response_model", c.Relay.ResponseModel, "asked", "engine")
+	k.atLeast("relay.first_event_wait", c.Relay.FirstEventWait, 0)
+	if c.Relay.KeepAlive != 0 {
+		k.atLeast("relay.keep_alive", c.Relay.KeepAlive, time.Second)
+	}
+	for i, p := range c.Relay.OpenPaths {
+		at := fmt.Sprintf("relay.open_paths.%d", i)
+		k.oneOf(at+".class", p.Class, "inference", "helper")
+		if !strings.HasPrefix(p.Path, "/") {
+			k.add(at+".path", "%q does not begin with /", p.Path)
+		}
+	}
+	for code, status := range c.RefuseCodes {
+		at := "refuse_codes." + string(code)
+		if e, ok := reason.Lookup(code); !ok || e.Status == 0 {
+			k.add(at, "%q is not a reason of a refusal; docs/reasons.md lists them", code)
+		}
+		if status < 400 || status > 599 {
+			k.add(at, "%d is not a status from 400 to 599", status)
+		}
+	}
+	k.atLeast("signals.min_interval", c.Signals.MinInterval, 20*time.Millisecond)
+	if c.Signals.MaxInterval < c.Signals.MinInterval {
+		k.add("signals.max_interval", "%s is below min_interval (%s)", c.Signals.MaxInterval, c.Signals.MinInterval)
+	}
+	if c.Signals.StaleAfter <= c.Signals.MaxInterval {
+		k.add("signals.stale_after", "%s is not above max_interval (%s): every idle reading would be stale", c.Signals.StaleAfter, c.Signals.MaxInterval)
+	}
+	k.atLeast("signals.timeout", c.Signals.Timeout, 100*time.Millisecond)
+	k.atLeast("gpu.interval", c.GPU.Interval, 100*time.Millisecond)
+	if c.Journal.Ring < 100 {
+		k.add("journal.ring", "%d is too few; the least is 100", c.Journal.Ring)
+	}
+	if c.Journal.MaxBytes < 1<<20 {
+		k.add("journal.max_bytes", "%s is too small; the least is 1MiB", c.Journal.MaxBytes)
+	}
+	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	k.oneOf("log.format", c.Log.Format, "text", "json")
+}

@@ -1,0 +1,185 @@
+// Package config is admitd's one configuration file: its structure, defaults, checks and reload classes.
+//
+// Goal: every key optional, every mistake with a place, every setting classed by what it takes to change it.
+//
+// Non-goals: the policy (its own file, package gate/policy), reading flags (cmd/admitd does, over Apply).
+//
+// Invariants: Load returns a complete, valid Config or an error, never something half-read; the doc tag of a
+// field is its reference text (docs/configuration.md and the JSON Schema are generated from it).
+package config
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"admitd/gate/reason"
+	"admitd/internal/strict"
+)
+
+// Config is the whole file. Fields are read-only after Load.
+//
+// Tags: yaml is the key; doc its reference text; reload is hot, engine (needs an engine restart) or process.
+type Config struct {
+	Listen         string              `yaml:"listen" doc:"Address of the model API: host:port." reload:"process"`
+	Admin          Admin               `yaml:"admin" doc:"Admin listener: dashboard, metrics, admin API."`
+	Model          string              `yaml:"model" doc:"Model to serve: a short name of configs/models.yaml, or anything the engine takes (hub name, folder)." reload:"engine"`
+	Aliases        []string            `yaml:"aliases" doc:"Further names that callers may use for the model." reload:"process"`
+	Engine         Engine              `yaml:"engine" doc:"The engine and how it is supervised."`
+	PolicyFile     string              `yaml:"policy_file" doc:"Policy file; empty means the built-in default policy." reload:"process"`
+	AllowAnonymous bool                `yaml:"allow_anonymous" doc:"Serve callers without a key even on an address that others can reach." reload:"process"`
+	Keys           []Key               `yaml:"keys" doc:"Keys of callers; none means that everybody who can reach the listener may call." reload:"process"`
+	Classes        map[string]SLO      `yaml:"classes" doc:"SLO classes by name." reload:"process"`
+	DefaultClass   string              `yaml:"default_class" doc:"Class of callers that have no other." reload:"process"`
+	Limits         Limits              `yaml:"limits" doc:"Limits of the model API's listener."`
+	Relay          Relay               `yaml:"relay" doc:"How requests and responses pass through."`
+	RefuseCodes    map[reason.Code]int `yaml:"refuse_codes" doc:"HTTP status by reason word, where the default of docs/reasons.md is not wanted." reload:"process"`
+	Signals        Signals             `yaml:"signals" doc:"Reading the engine's metrics."`
+	GPU            GPU                 `yaml:"gpu" doc:"Reading the GPU through NVML."`
+	Journal        Journal             `yaml:"journal" doc:"The decision record."`
+	StateDir       string              `yaml:"state_dir" doc:"Folder for what admitd remembers: engine record, phase times, admin token, last good policy. Empty means $XDG_STATE_HOME/admitd." reload:"process"`
+	Log            Log                 `yaml:"log" doc:"admitd's own log, on standard error."`
+}
+
+// Admin configures the admin listener.
+type Admin struct {
+	Listen       string   `yaml:"listen" doc:"Address of the admin listener: host:port." reload:"process"`
+	TokenFile    string   `yaml:"token_file" doc:"File with the admin token; empty means admin.token in the state folder, made at start." reload:"process"`
+	AllowedHosts []string `yaml:"allowed_hosts" doc:"Host names, beside loopback and the listener's own, under which the dashboard may be opened." reload:"process"`
+}
+
+// Engine configures the engine process.
+type Engine struct {
+	Kind         string        `yaml:"kind" doc:"auto, vllm, sglang, sim or external." reload:"engine"`
+	URL          string        `yaml:"url" doc:"Base URL of an external engine, for instance http://127.0.0.1:8000." reload:"engine"`
+	KeyEnv       string        `yaml:"key_env" doc:"Environment variable that holds an external engine's own API key." reload:"engine"`
+	Binary       string        `yaml:"binary" doc:"Path of the engine's program; empty means as found on PATH." reload:"engine"`
+	Args         []string      `yaml:"args" doc:"Arguments for the engine; they win over admitd's own. On the command line: after --." reload:"engine"`
+	Port         int           `yaml:"port" doc:"Let vLLM listen on this loopback port instead of a unix socket; 0 means the socket." reload:"engine"`
+	Slots        int           `yaml:"slots" doc:"Requests that the engine runs at once; 0 means as its arguments say, else learnt." reload:"engine"`
+	StartTimeout time.Duration `yaml:"start_timeout" doc:"Longest time from launch to ready." reload:"engine"`
+	DrainTimeout time.Duration `yaml:"drain_timeout" doc:"How long open streams may go on before the engine is told to stop." reload:"engine"`
+	StopGrace    time.Duration `yaml:"stop_grace" doc:"How long the engine may take to stop before it is killed." reload:"engine"`
+	StallAfter   time.Duration `yaml:"stall_after" doc:"Work without any token for this long means stalled; as long again, and the engine is restarted." reload:"engine"`
+	MaxRestarts  int           `yaml:"max_restarts" doc:"Restarts within restart_window before admitd gives up." reload:"engine"`
+	Window       time.Duration `yaml:"restart_window" doc:"Window for max_restarts." reload:"engine"`
+}
+
+// Key is one caller's key. The key itself is never stored, only its hash.
+type Key struct {
+	ID             string    `yaml:"id" doc:"Name of the key in logs and records." reload:"process"`
+	SHA256         string    `yaml:"sha256" doc:"SHA-256 of the key in hex: printf %s KEY | sha256sum." reload:"process"`
+	Tenant         string    `yaml:"tenant" doc:"Who the key belongs to; empty means its id." reload:"process"`
+	Models         []string  `yaml:"models" doc:"Models it may use; none means all." reload:"process"`
+	Class          string    `yaml:"class" doc:"Its class; empty means default_class." reload:"process"`
+	MayChooseClass bool      `yaml:"may_choose_class" doc:"Whether X-Admitd-Class is obeyed." reload:"process"`
+	Expires        time.Time `yaml:"expires" doc:"When it stops working, RFC 3339; absent means never." reload:"process"`
+}
+
+// SLO is what a class promises. Zero means no limit of that kind.
+type SLO struct {
+	TTFT time.Duration `yaml:"ttft" doc:"Longest time to the first token." reload:"process"`
+	TPOT time.Duration `yaml:"tpot" doc:"Longest mean time between tokens." reload:"process"`
+}
+
+// Limits bounds the listener.
+type Limits struct {
+	MaxBody           Bytes         `yaml:"max_body" doc:"Largest request body." reload:"process"`
+	MaxBuffered       Bytes         `yaml:"max_buffered" doc:"Most bytes of request bodies held at once, over all callers." reload:"process"`
+	MaxHeader         Bytes         `yaml:"max_header" doc:"Largest request header." reload:"process"`
+	HeaderTimeout     time.Duration `yaml:"header_timeout" doc:"Longest time for a caller to send its header." reload:"process"`
+	BodyTimeout       time.Duration `yaml:"body_timeout" doc:"Longest time for a caller to send its body." reload:"process"`
+	IdleTimeout       time.Duration `yaml:"idle_timeout" doc:"How long an idle connection is kept." reload:"process"`
+	HelperConcurrency int           `yaml:"helper_concurrency" doc:"Helper calls such as /tokenize at the engine at once." reload:"process"`
+}
+
+// Relay configures what happens to bytes on their way.
+type Relay struct {
+	FirstEventWait time.Duration `yaml:"first_event_wait" doc:"How long a stream's status waits for its first event, so that a full engine's in-stream refusal becomes a real 503." reload:"process"`
+	KeepAlive      time.Duration `yaml:"keep_alive" doc:"Send SSE comments on streams that are silent for this long; 0 means never, which keeps the relay byte-identical." reload:"process"`
+	ResponseModel  string        `yaml:"response_model" doc:"Model name in responses: asked (what the caller wrote) or engine." reload:"process"`
+	OpenPaths      []OpenPath    `yaml:"open_paths" doc:"Engine paths to open that are blocked by default." reload:"process"`
+}
+
+// OpenPath opens one blocked path.
+type OpenPath struct {
+	Path  string `yaml:"path" doc:"The path, exactly." reload:"process"`
+	Class string `yaml:"class" doc:"inference or helper." reload:"process"`
+}
+
+// Signals configures scraping.
+type Signals struct {
+	MinInterval time.Duration `yaml:"min_interval" doc:"Shortest time between scrapes, used while requests are in flight." reload:"process"`
+	MaxInterval time.Duration `yaml:"max_interval" doc:"Longest time between scrapes, used when idle." reload:"process"`
+	StaleAfter  time.Duration `yaml:"stale_after" doc:"Age from which a reading counts as stale." reload:"process"`
+	Timeout     time.Duration `yaml:"timeout" doc:"Longest time for one scrape." reload:"process"`
+}
+
+// GPU configures NVML.
+type GPU struct {
+	Disabled bool          `yaml:"disabled" doc:"Do not use NVML." reload:"process"`
+	Interval time.Duration `yaml:"interval" doc:"Time between readings." reload:"process"`
+}
+
+// Journal configures the decision record.
+type Journal struct {
+	Ring     int    `yaml:"ring" doc:"Entries kept in memory." reload:"process"`
+	Dir      string `yaml:"dir" doc:"Folder for the record on disk (JSON Lines); empty means memory only." reload:"process"`
+	MaxBytes Bytes  `yaml:"max_bytes" doc:"Size at which a file of the record is rotated." reload:"process"`
+}
+
+// Log configures admitd's log.
+type Log struct {
+	Level  string `yaml:"level" doc:"debug, info, warn or error." reload:"hot"`
+	Format string `yaml:"format" doc:"text or json." reload:"process"`
+}
+
+// Default returns the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Listen: "127.0.0.1:8080",
+		Admin:  Admin{Listen: "127.0.0.1:8081"},
+		Engine: Engine{Kind: "auto", StartTimeout: 30 * time.Minute, DrainTimeout: 30 * time.Second, StopGrace: 30 * time.Second,
+			StallAfter: 60 * time.Second, MaxRestarts: 5, Window: 10 * time.Minute},
+		Classes: map[string]SLO{
+			"interactive": {TTFT: 2 * time.Second, TPOT: 100 * time.Millisecond},
+			"batch":       {TTFT: 60 * time.Second, TPOT: time.Second},
+		},
+		DefaultClass: "interactive",
+		Limits: Limits{MaxBody: 32 << 20, MaxBuffered: 256 << 20, MaxHeader: 64 << 10, HeaderTimeout: 10 * time.Second,
+			BodyTimeout: 60 * time.Second, IdleTimeout: 120 * time.Second, HelperConcurrency: 8},
+		Relay:   Relay{FirstEventWait: 10 * time.Second, ResponseModel: "asked"},
+		Signals: Signals{MinInterval: 100 * time.Millisecond, MaxInterval: time.Second, StaleAfter: 3 * time.Second, Timeout: 2 * time.Second},
+		GPU:     GPU{Interval: time.Second},
+		Journal: Journal{Ring: 20000, MaxBytes: 64 << 20},
+		Log:     Log{Level: "info", Format: "text"},
+	}
+}
+
+// Load reads and checks a file. An empty name gives the defaults. Errors are *strict.Error, or say that the file
+// cannot be read.
+func Load(file string) (Config, error) {
+	if file == "" {
+		return Default(), nil
+	}
+	src, err := os.ReadFile(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("read configuration: %w", err)
+	}
+	return Parse(file, src)
+}
+
+// Parse reads and checks the text of a file.
+func Parse(file string, src []byte) (Config, error) {
+	c := Default()
+	if err := strict.Decode(file, src, &c); err != nil {
+		return Config{}, err
+	}
+	if err := c.check(file, src); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// Check validates a configuration that was changed after Load, by flags or environment.
+func (c Config) Check() error { return c.check("", nil) }

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestEmptyFileIsTheDefault(t *testing.T) {
+	c, err := Parse("f", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(Default(), c); d != "" {
+		t.Error(d)
+	}
+	if err := c.Check(); err != nil {
+		t.Errorf("the defaults do not pass their own check: %v", err)
+	}
+}
+
+func TestBadConfigurations(t *testing.T) {
+	for _, c := range []struct{ src, want string }{
+		{"lisen: 127.0.0.1:1\n", "f:1:1: lisen: unknown key; did you mean listen?"},
+		{"listen: nowhere\n", `f:1:1: listen: "nowhere" is not host:port`},
+		{"listen: 0.0.0.0:8080\n", "f:1:1: listen: 0.0.0.0:8080 can be reached by others and no keys are configured"},
+		{"listen: 127.0.0.1:99999\n", "port \"99999\" is not a number from 0 to 65535"},
+		{"listen: 127.0.0.1:8081\n", "the admin listener needs another"},
+		{"engine:\n  kind: trt\n", `f:2:3: engine.kind: "trt" is not one of auto, vllm, sglang, sim, external`},
+		{"engine:\n  kind: external\n", "f:1:1: engine.url: an external engine needs a URL"},
+		{"engine:\n  url: http://127.0.0.1:1\n", "f:2:3: engine.url: only an external engine has a URL"},
+		{"engine:\n  start_timeout: 5\n", "f:2:18: \"5\" is not a duration such as 1500ms"},
+		{"engine:\n  start_timeout: 5ms\n", "f:2:3: engine.start_timeout: 5ms is too short; the least is 1s"},
+		{"limits:\n  max_body: 32 megabytes\n", `"32 megabytes" is not a size such as 32MiB`},
+		{"limits:\n  max_buffered: 1MiB\n", "f:2:3: limits.max_buffered: 1MiB is below max_body (32MiB)"},
+		{"default_class: gold\n", `f:1:1: default_class: "gold" is not a class; the classes are batch, interactive`},
+		{"keys:\n  - id: a\n    sha256: abc\n", "f:3:5: keys.0.sha256: needs the 64 hex digits"},
+		{"keys:\n  - id: a\n    secret: abc\n", "f:3:5: secret: unknown key"},
+		{"refuse_codes:\n  queue: 503\n", `f:2:3: refuse_codes.queue: "queue" is not a reason`},
+		{"refuse_codes:\n  queue_depth: 200\n", "f:2:3: refuse_codes.queue_depth: 200 is not a status from 400 to 599"},
+		{"signals:\n  stale_after: 1s\n", "f:2:3: signals.stale_after: 1s is not above max_interval (1s)"},
+		{"relay:\n  open_paths:\n    - path: sleep\n      class: helper\n", `f:3:7: relay.open_paths.0.path: "sleep" does not begin with /`},
+		{"listen: a\nadmin:\n  listen: b\n", "f:1:1: listen: "},
+	} {
+		_, err := Parse("f", []byte(c.src))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q\n gave %v\nwant %s", c.src, err, c.want)
+		}
+	}
+}
+
+func TestSeveralMistakesAreAllTold(t *testing.T) {
+	_, err := Parse("f", []byte("listen: a\nadmin:\n  listen: b\nlog:\n  level: loud\n"))
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("want three lines, got %v", err)
+	}
+}
+
+func TestEverySettingIsClassedAndDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Settings() {
+		if s.Reload != "hot" && s.Reload != "engine" && s.Reload != "process" {
+			t.Errorf("%s: reload class %q", s.Path, s.Reload)
+		}
+		if s.Doc == "" || !strings.HasSuffix(s.Doc, ".") {
+			t.Errorf("%s: doc %q is not a sentence", s.Path, s.Doc)
+		}
+		if seen[s.Path] {
+			t.Errorf("%s twice", s.Path)
+		}
+		seen[s.Path] = true
+	}
+}
+
+func TestDiffNamesWhatAReloadCannotChange(t *testing.T) {
+	a, b := Default(), Default()
+	b.Log.Level = "debug"
+	b.Engine.Args = []string{"--max-num-seqs", "4"}
+	b.Listen = "127.0.0.1:9090"
+	hot, engine, process := Diff(a, b)
+	want := [3][]string{{"log.level info -> debug"}, {"engine.args [] -> [--max-num-seqs 4]"}, {"listen 127.0.0.1:8080 -> 127.0.0.1:9090"}}
+	if d := cmp.Diff(want, [3][]string{hot, engine, process}); d != "" {
+		t.Error(d)
+	}
+	if h, e, p := Diff(a, a); len(h)+len(e)+len(p) != 0 {
+		t.Error("a configuration differs from itself")
+	}
+}
+
+func TestDiffNeverPrintsKeyHashes(t *testing.T) {
+	a, b := Default(), Default()
+	b.Keys = []Key{{ID: "k", SHA256: strings.Repeat("ab", 32)}}
+	if _, _, p := Diff(a, b); len(p) != 1 || p[0] != "keys" {
+		t.Errorf("got %q", p)
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	if _, err := Load(filepath.Join(t.TempDir(), "absent.yaml")); !os.IsNotExist(unwrapAll(err)) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func unwrapAll(err error) error {
+	for {
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return err
+		}
+		if _, isPath := err.(*os.PathError); isPath {
+			return err
+		}
+		err = u.Unwrap()
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{"0": 0, "1024": 1024, "64KiB": 64 << 10, `"32MiB"`: 32 << 20, "2 GiB": 2 << 30} {
+		var b Bytes
+		if err := b.UnmarshalYAML([]byte(text)); err != nil || b != want {
+			t.Errorf("%s: %d, %v", text, b, err)
+		}
+	}
+	for _, text := range []string{"-1", "1.5MiB", "99999999GiB", "MiB", ""} {
+		var b Bytes
+		if err := b.UnmarshalYAML([]byte(text)); err == nil {
+			t.Errorf("%q was read as %d", text, b)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("listen: 127.0.0.1:1\nkeys: [{id: a, sha256: b}]\n")
+	f.Add("classes: {a: {ttft: 1s}}\nrefuse_codes: {kv_pressure: 503}\n")
+	f.Fuzz(func(t *testing.T, src string) {
+		c, err := Parse("f", []byte(src))
+		if err == nil && c.Check() != nil {
+			t.Errorf("%q is accepted from a file and refused afterwards: %v", src, c.Check())
+		}
+	})
+}

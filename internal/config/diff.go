@@ -1,0 +1,98 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Setting is one leaf key of the file.
+type Setting struct {
+	// Path is the dotted key, for instance engine.start_timeout.
+	Path string
+	// Type is the kind of value in words; Default as written in a file; Doc the reference text.
+	Type, Default, Doc string
+	// Reload is hot, engine or process.
+	Reload string
+}
+
+// Settings lists every key in the order of the file.
+func Settings() []Setting {
+	var out []Setting
+	walk("", reflect.ValueOf(Default()), func(path string, f reflect.StructField, v reflect.Value) {
+		out = append(out, Setting{Path: path, Type: typeWord(f.Type), Default: valueText(v), Doc: f.Tag.Get("doc"), Reload: f.Tag.Get("reload")})
+	})
+	return out
+}
+
+// Diff lists the settings that differ as "path old -> new", by what it takes to change them.
+func Diff(old, new Config) (hot, engine, process []string) {
+	values := map[string]string{}
+	walk("", reflect.ValueOf(old), func(path string, _ reflect.StructField, v reflect.Value) { values[path] = valueText(v) })
+	walk("", reflect.ValueOf(new), func(path string, f reflect.StructField, v reflect.Value) {
+		before, after := values[path], valueText(v)
+		if before == after {
+			return
+		}
+		line := fmt.Sprintf("%s %s -> %s", path, before, after)
+		if path == "keys" {
+			line = "keys"
+		}
+		switch f.Tag.Get("reload") {
+		case "hot":
+			hot = append(hot, line)
+		case "engine":
+			engine = append(engine, line)
+		default:
+			process = append(process, line)
+		}
+	})
+	return hot, engine, process
+}
+
+// walk visits every leaf: fields that are not themselves settings groups.
+func walk(prefix string, v reflect.Value, visit func(string, reflect.StructField, reflect.Value)) {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		path := strings.TrimPrefix(prefix+"."+name, ".")
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeOf(time.Time{}) {
+			walk(path, v.Field(i), visit)
+			continue
+		}
+		visit(path, f, v.Field(i))
+	}
+}
+
+func valueText(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return x.String()
+	case string:
+		if x == "" {
+			return `""`
+		}
+		return x
+	}
+	return fmt.Sprintf("%v", v.Interface())
+}
+
+func typeWord(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeOf(time.Duration(0)):
+		return "duration"
+	case t == reflect.TypeOf(Bytes(0)):
+		return "size"
+	case t.Kind() == reflect.Slice:
+		return "list"
+	case t.Kind() == reflect.Map:
+		return "map"
+	case t.Kind() == reflect.Bool:
+		return "true/false"
+	case t.Kind() == reflect.Int:
+		return "number"
+	}
+	return "text"
+}
