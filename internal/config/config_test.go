@@ -142,3 +142,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestShippedModelsResolve(t *testing.T) {
+	m, err := LoadModels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range m.Names() {
+		if m.Models[name].Repo == "" {
+			t.Errorf("%s has no repo", name)
+		}
+	}
+	repo, args := m.Resolve("Qwen2.5-0.5B", "vllm")
+	if repo != "Qwen/Qwen2.5-0.5B-Instruct" || len(args) == 0 {
+		t.Errorf("got %q %q", repo, args)
+	}
+	if repo, args := m.Resolve("/models/own", "vllm"); repo != "/models/own" || args != nil {
+		t.Errorf("an unknown name must pass as it is, got %q %q", repo, args)
+	}
+}
