@@ -15,7 +15,9 @@ const (
 	KindBye   = "bye"
 )
 
-// Envelope opens every message. Seq is the frame number of the pool's ring (hello and bye: the latest one);
+// Envelope opens every message. Frames and events are numbered together, without holes, in one sequence a pool;
+// hello, snap, gap and bye carry the latest number. The sequence starts at the start time of admitd in tenths of
+// a second since the Unix epoch, so that a number kept from before a restart is never mistaken for one of now.
 // T is milliseconds since the Unix epoch.
 type Envelope struct {
 	V    int    `json:"v"`
@@ -121,11 +123,14 @@ type Frame struct {
 	Rev    string `json:"r"`
 }
 
-// GapMessage says that frames From..To are lost to this viewer.
+// GapMessage says that the frames and events From..To are lost to this viewer. S holds the strings that they
+// would have interned, the first one's index being SBase.
 type GapMessage struct {
 	Envelope
-	From uint64 `json:"from"`
-	To   uint64 `json:"to"`
+	From  uint64   `json:"from"`
+	To    uint64   `json:"to"`
+	S     []string `json:"s,omitempty"`
+	SBase int      `json:"sb,omitempty"`
 }
 
 // EventMessage is a journal event.
