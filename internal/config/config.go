@@ -24,6 +24,7 @@ type Config struct {
 	Listen         string              `yaml:"listen" doc:"Address of the model API: host:port." reload:"process"`
 	Admin          Admin               `yaml:"admin" doc:"Admin listener: dashboard, metrics, admin API."`
 	Model          string              `yaml:"model" doc:"Model to serve: a short name of configs/models.yaml, or anything the engine takes (hub name, folder)." reload:"engine"`
+	ModelName      string              `yaml:"model_name" doc:"Name that callers use for the model; empty means model itself." reload:"process"`
 	Aliases        []string            `yaml:"aliases" doc:"Further names that callers may use for the model." reload:"process"`
 	Engine         Engine              `yaml:"engine" doc:"The engine and how it is supervised."`
 	PolicyFile     string              `yaml:"policy_file" doc:"Policy file; empty means the built-in default policy." reload:"process"`
@@ -132,6 +133,14 @@ type Journal struct {
 type Log struct {
 	Level  string `yaml:"level" doc:"debug, info, warn or error." reload:"hot"`
 	Format string `yaml:"format" doc:"text or json." reload:"process"`
+}
+
+// ServedName is the name that callers use for the model.
+func (c Config) ServedName() string {
+	if c.ModelName != "" {
+		return c.ModelName
+	}
+	return c.Model
 }
 
 // Default returns the configuration of an empty file.

@@ -26,6 +26,15 @@ func Settings() []Setting {
 	return out
 }
 
+// Fields lists the keys of one entry of a list or map of the file, such as Key{}.
+func Fields(entry any) []Setting {
+	var out []Setting
+	walk("", reflect.ValueOf(entry), func(path string, f reflect.StructField, _ reflect.Value) {
+		out = append(out, Setting{Path: path, Type: typeWord(f.Type), Doc: f.Tag.Get("doc"), Reload: f.Tag.Get("reload")})
+	})
+	return out
+}
+
 // Diff lists the settings that differ as "path old -> new", by what it takes to change them.
 func Diff(old, new Config) (hot, engine, process []string) {
 	values := map[string]string{}

@@ -1,0 +1,36 @@
+"""Turn a GGUF file of a Llama-like model into a folder that vLLM serves: safetensors, config and tokenizer.
+
+usage: gguf_to_hf.py FILE.gguf FOLDER
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+def main(source: pathlib.Path, target: pathlib.Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    where, name = str(source.parent), source.name
+    model = AutoModelForCausalLM.from_pretrained(where, gguf_file=name)
+    # The output layer shares the embedding's weights; a second copy would not load.
+    weights = {
+        key: value.to(torch.bfloat16).contiguous()
+        for key, value in model.state_dict().items()
+        if key != "lm_head.weight"
+    }
+    config = model.config.to_dict()
+    config.pop("quantization_config", None)
+    config.pop("_model_name_or_path", None)
+    config["architectures"] = ["LlamaForCausalLM"]
+    config["dtype"] = "bfloat16"
+    (target / "config.json").write_text(json.dumps(config, indent=1))
+    AutoTokenizer.from_pretrained(where, gguf_file=name).save_pretrained(str(target))
+    save_file(weights, str(target / "model.safetensors"), metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
