@@ -45,6 +45,8 @@ type Request struct {
 type State struct {
 	Now time.Time
 	// Running, Waiting and KVUsed are the fused view: the last scrape corrected by the ledger's own changes since.
+	// Waiting and KVUsed count what the engine has been given, whether it has shown it yet or not. A Contradicted
+	// signal's Value is what the ledger makes of it, so it may be used; a Stale one's is the last reading as it was.
 	Running signals.Signal
 	Waiting signals.Signal
 	KVUsed  signals.Signal
@@ -54,6 +56,10 @@ type State struct {
 	InFlight int
 	// Unseen is the part of InFlight that was sent after the last good scrape.
 	Unseen int
+	// Unstarted is the part of InFlight that has produced no token yet.
+	Unstarted int
+	// Promised is the number of sequences kept free for ticket holders whose time has come; 0 when judging one of them.
+	Promised int
 	// ReservedTokens is the sum of tokens set aside for requests in flight.
 	ReservedTokens int
 	// Held is the number of requests waiting in the gate.
@@ -119,6 +125,9 @@ type Need struct {
 }
 
 // Policy is one admission rule set, immutable and safe for concurrent use.
+//
+// Decide answers Admit, or Defer with the reason: turning a Defer into a hold, a time or a rejection needs a
+// clock and a queue, which only the controller has.
 type Policy interface {
 	// Name as written in the policy file.
 	Name() string

@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"fmt"
+
+	"admitd/gate/reason"
+	"admitd/signals"
+)
+
+// kvRule keeps the KV cache below a fraction: it fails when KV use with this prompt would pass max.
+//
+//	after = kv_used + prompt tokens / capacity          (capacity known)
+//	after = kv_used                                     (capacity not known)
+//	after = (reserved + prompt + output) / capacity     (by the ledger alone)
+//
+// Without capacity the ledger cannot judge KV: the step then passes over where another rule of the policy still
+// guards the engine (blindPasses), and refuses where it is the only one.
+type kvRule struct {
+	max         float64
+	onStale     OnStale
+	blindPasses bool
+}
+
+func (k kvRule) name() string   { return "kv_used" }
+func (k kvRule) limit() float64 { return k.max }
+
+func (k kvRule) eval(r Request, s State) finding {
+	src, note := k.onStale.judgeBy(s.KVUsed)
+	capacity := capacityOf(s)
+	if src == fromLedger && capacity <= 0 {
+		note = fmt.Sprintf("%s is %s and the KV capacity is not known, so the ledger cannot judge it", signals.KVUsed, stateOf(s.KVUsed))
+		src = refuse
+		if k.blindPasses {
+			src = passOver
+		}
+	}
+	if src == passOver || src == refuse {
+		return unusableStep(s.KVUsed, s, src, note)
+	}
+	now, need := s.KVUsed.Value, 0.0
+	if capacity > 0 {
+		need = float64(r.PromptTokens) / capacity
+	}
+	if src == fromLedger || (s.KVUsed.State == signals.Flat && k.onStale == StaleLedger && capacity > 0) {
+		led := float64(s.ReservedTokens) / capacity
+		if src == fromLedger || led > now {
+			now, need = led, float64(r.PromptTokens+r.OutputTokens)/capacity
+		}
+	}
+	return k.compare(now, need, capacity, r, s, note)
+}
+
+func (k kvRule) compare(now, need, capacity float64, r Request, s State, note string) finding {
+	after := now + need
+	f := finding{step: Step{Note: note, Margin: k.max - after, Result: Pass, Inputs: []Input{
+		signalInput(s.KVUsed, s),
+		signalInput(s.KVCapacity, s),
+		ledgerInput("prompt_tokens", float64(r.PromptTokens), signals.UnitTokens),
+		ledgerInput("reserved_tokens", float64(s.ReservedTokens), signals.UnitTokens),
+	}}}
+	sum := fmt.Sprintf("KV use %s + %s for this request = %s", percent(now), percent(need), percent(after))
+	if need == 0 {
+		sum = "KV use " + percent(after)
+	}
+	if after <= k.max {
+		f.step.Text = fmt.Sprintf("%s, limit %s", sum, percent(k.max))
+		return f
+	}
+	f.step.Result = Fail
+	f.step.Text = fmt.Sprintf("%s, above the limit %s", sum, percent(k.max))
+	f.code = reason.KVPressure
+	f.message = fmt.Sprintf("the engine's KV cache would be %s full with this request, and the policy allows %s (max_kv_used)", percent(after), percent(k.max))
+	f.flip = fmt.Sprintf("admitted when KV use is at most %s", percent(max(0, k.max-need)))
+	if capacity > 0 {
+		f.flip = fmt.Sprintf("admitted when %d tokens have been freed", int((after-k.max)*capacity)+1)
+	}
+	return f
+}
+
+// capacityOf is the KV capacity in tokens, 0 when not known. A capacity does not age.
+func capacityOf(s State) float64 {
+	if s.KVCapacity.Present() && s.KVCapacity.Value > 0 {
+		return s.KVCapacity.Value
+	}
+	return 0
+}
+
+func stateOf(s signals.Signal) signals.State {
+	if s.State == "" {
+		return signals.Missing
+	}
+	return s.State
+}
+
+func percent(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }

@@ -1,0 +1,57 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"admitd/signals"
+)
+
+// NeedsError says that the engine does not export a signal that the policy cannot work without.
+type NeedsError struct {
+	// Policy is the policy's name; Signal and Why come from its Need.
+	Policy string
+	Signal signals.Name
+	Why    string
+	// Tried lists the metric names that were looked for.
+	Tried []string
+	// Engine and Version as the engine states them, "" while unknown.
+	Engine  string
+	Version string
+}
+
+// Error implements error.
+func (e *NeedsError) Error() string {
+	engine := e.Engine
+	if engine == "" {
+		engine = "of unknown kind"
+	} else if e.Version != "" {
+		engine += " " + e.Version
+	}
+	tried := "anything that admitd knows it by"
+	if len(e.Tried) > 0 {
+		tried = strings.Join(e.Tried, ", ")
+	}
+	return fmt.Sprintf("policy %s needs %s: %s; the engine (%s) exports none of: %s; choose a policy that does without it, such as %s",
+		e.Policy, e.Signal, e.Why, engine, tried, Concurrency)
+}
+
+// CheckNeeds compares what a policy needs with what the engine exported in snap, and returns a *NeedsError for
+// the first signal that was not there. A snapshot without any good scrape proves nothing, so the answer is nil
+// then: ask again after the first good one. tried names the metrics that were looked for; it may be nil.
+func CheckNeeds(c *Compiled, snap *signals.Snapshot, tried func(signals.Name) []string) error {
+	if snap == nil || snap.At.IsZero() {
+		return nil
+	}
+	for _, n := range c.Policy.Needs() {
+		if snap.Get(n.Signal, snap.At).Present() {
+			continue
+		}
+		e := &NeedsError{Policy: c.Policy.Name(), Signal: n.Signal, Why: n.Why, Engine: snap.Engine, Version: snap.Version}
+		if tried != nil {
+			e.Tried = tried(n.Signal)
+		}
+		return e
+	}
+	return nil
+}
