@@ -1,0 +1,254 @@
+package journal
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	defaultMaxBytes = 64 << 20
+	defaultKeep     = 16
+	defaultQueue    = 8192
+	closeWait       = 5 * time.Second
+
+	filePrefix = "journal-"
+	fileSuffix = ".jsonl"
+)
+
+// disk is the writing side: a bounded queue and one goroutine. Only that goroutine touches the file.
+type disk struct {
+	queue   chan Entry
+	dropped atomic.Uint64
+	written atomic.Uint64
+	done    chan struct{}
+	result  error
+
+	dir      string
+	maxBytes int64
+	keep     int
+	log      *slog.Logger
+
+	number int
+	file   io.WriteCloser
+	buf    *bufio.Writer
+	size   int64
+	// failing is true from a write error until a write succeeds, so that a full disk is said once.
+	failing bool
+	// said is how many drops had been reported.
+	said uint64
+	// open makes the next file; tests replace it.
+	open func(path string) (io.WriteCloser, error)
+}
+
+func openDisk(o Options) (*disk, error) {
+	d := newDisk(o)
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("journal: make folder: %w", err)
+	}
+	files, err := Files(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) > 0 {
+		d.number = fileNumber(filepath.Base(files[len(files)-1]))
+	}
+	if err := d.next(); err != nil {
+		return nil, err
+	}
+	go d.run()
+	return d, nil
+}
+
+func newDisk(o Options) *disk {
+	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, keep: o.Keep, log: o.Logger, done: make(chan struct{}), open: openFile}
+	if d.maxBytes == 0 {
+		d.maxBytes = defaultMaxBytes
+	}
+	if d.keep == 0 {
+		d.keep = defaultKeep
+	}
+	n := o.Queue
+	if n == 0 {
+		n = defaultQueue
+	}
+	d.queue = make(chan Entry, n)
+	return d
+}
+
+func openFile(path string) (io.WriteCloser, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+}
+
+// offer queues the entry or counts it as dropped. It never waits.
+func (d *disk) offer(e Entry) {
+	select {
+	case d.queue <- e:
+	default:
+		d.dropped.Add(1)
+	}
+}
+
+func (d *disk) stats() Stats {
+	return Stats{Dropped: d.dropped.Load(), Written: d.written.Load(), Queued: len(d.queue)}
+}
+
+func (d *disk) wait(limit time.Duration) error {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-d.done:
+		return d.result
+	case <-t.C:
+		return fmt.Errorf("journal: the disk did not take %d entries within %s", len(d.queue), limit)
+	}
+}
+
+func (d *disk) run() {
+	defer close(d.done)
+	for e := range d.queue {
+		d.write(e)
+		if len(d.queue) == 0 {
+			d.flush()
+		}
+	}
+	d.flush()
+	if d.file != nil {
+		d.result = d.file.Close()
+	}
+}
+
+func (d *disk) write(e Entry) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		// A value that JSON cannot say (an infinity): one entry is lost, the journal goes on.
+		d.dropped.Add(1)
+		d.log.Warn("journal entry cannot be encoded", "seq", e.Seq, "error", err)
+		return
+	}
+	line = append(line, '\n')
+	if d.file == nil || (d.size > 0 && d.size+int64(len(line)) > d.maxBytes) {
+		if err := d.next(); err != nil {
+			d.fail(err)
+			return
+		}
+	}
+	n, err := d.buf.Write(line)
+	d.size += int64(n)
+	if err != nil {
+		d.fail(err)
+		return
+	}
+	d.written.Add(1)
+}
+
+func (d *disk) flush() {
+	if d.buf == nil {
+		return
+	}
+	if err := d.buf.Flush(); err != nil {
+		d.fail(err)
+		return
+	}
+	if d.failing {
+		d.failing = false
+		d.log.Info("journal is being written again", "dropped_entries", d.dropped.Load())
+	}
+	if n := d.dropped.Load(); n > d.said {
+		d.log.Warn("journal entries did not reach the disk", "dropped_entries", n-d.said, "dropped_in_all", n)
+		d.said = n
+	}
+}
+
+// fail counts one lost entry, says the error once and gives the file up: a bufio.Writer keeps its first error for
+// ever, and a torn line must not be followed by a whole one.
+func (d *disk) fail(err error) {
+	d.dropped.Add(1)
+	if !d.failing {
+		d.failing = true
+		d.log.Error("journal cannot be written; decisions go on and stay in memory", "error", err)
+	}
+	if d.file != nil {
+		_ = d.file.Close()
+	}
+	d.file, d.buf = nil, nil
+}
+
+// next closes the current file, opens the following number and removes the oldest ones beyond keep.
+func (d *disk) next() error {
+	if d.file != nil {
+		if err := errors.Join(d.buf.Flush(), d.file.Close()); err != nil {
+			d.file, d.buf = nil, nil
+			return err
+		}
+	}
+	d.file, d.buf = nil, nil
+	path := filepath.Join(d.dir, fmt.Sprintf("%s%06d%s", filePrefix, d.number+1, fileSuffix))
+	f, err := d.open(path)
+	if err != nil {
+		return fmt.Errorf("journal: open %s: %w", path, err)
+	}
+	d.number++
+	d.file, d.buf, d.size = f, bufio.NewWriterSize(f, 64<<10), 0
+	d.prune()
+	return nil
+}
+
+func (d *disk) prune() {
+	files, err := Files(d.dir)
+	if err != nil {
+		return
+	}
+	for len(files) > d.keep {
+		if err := os.Remove(files[0]); err != nil {
+			d.log.Warn("old journal file cannot be removed", "file", files[0], "error", err)
+		}
+		files = files[1:]
+	}
+}
+
+// Files returns the journal's files in a folder, oldest first. Files of other names are left out.
+func Files(dir string) ([]string, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("journal: read folder: %w", err)
+	}
+	var names []string
+	for _, e := range list {
+		if fileNumber(e.Name()) > 0 && !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	sort.Slice(names, func(i, k int) bool { return fileNumber(names[i]) < fileNumber(names[k]) })
+	for i, n := range names {
+		names[i] = filepath.Join(dir, n)
+	}
+	return names, nil
+}
+
+// fileNumber reads N out of journal-N.jsonl; 0 for any other name.
+func fileNumber(name string) int {
+	s, ok := strings.CutPrefix(name, filePrefix)
+	if !ok {
+		return 0
+	}
+	s, ok = strings.CutSuffix(s, fileSuffix)
+	if !ok {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,223 @@
+package journal
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// DefaultRing is the number of entries kept in memory when Options.Ring is 0.
+const DefaultRing = 20_000
+
+// Options configures a Journal. The zero value keeps DefaultRing entries in memory and writes nothing.
+type Options struct {
+	// Ring is how many entries stay in memory; 0 means DefaultRing. Negative is an error.
+	Ring int
+	// Dir is the folder for JSON Lines files, made with mode 0700 if it is not there; "" means memory only.
+	Dir string
+	// MaxBytes is the size at which a file is closed and the next one begun; 0 means 64 MiB. Negative is an error.
+	MaxBytes int64
+	// Keep is how many files stay in Dir, the current one included; 0 means 16. Negative is an error.
+	Keep int
+	// Queue is how many entries may wait for the disk before further ones are dropped from it; 0 means 8192.
+	Queue int
+	// Logger receives disk trouble; nil discards it.
+	Logger *slog.Logger
+}
+
+// Stats says how the disk side is doing. Memory never drops.
+type Stats struct {
+	// Dropped counts entries that are not on disk: the queue was full, the disk failed, or they could not be encoded.
+	Dropped uint64 `json:"dropped"`
+	// Written counts entries handed to the operating system.
+	Written uint64 `json:"written"`
+	// Queued is the number of entries that wait for the disk now.
+	Queued int `json:"queued"`
+}
+
+// Journal is safe for concurrent use. Entries are immutable once appended: neither the writer nor a reader may
+// change what their pointers lead to.
+type Journal struct {
+	mu      sync.Mutex
+	ring    []Entry
+	last    uint64
+	index   map[string]place
+	changed chan struct{}
+	closed  bool
+	disk    *disk
+}
+
+// place holds the sequence numbers of an arrival's two entries; 0 where there is none.
+type place struct{ decision, outcome uint64 }
+
+// New opens a journal. With a Dir it starts a new file there and one goroutine that Close ends.
+func New(o Options) (*Journal, error) {
+	if o.Ring < 0 || o.MaxBytes < 0 || o.Keep < 0 || o.Queue < 0 {
+		return nil, fmt.Errorf("journal: ring %d, max bytes %d, keep %d and queue %d must not be negative",
+			o.Ring, o.MaxBytes, o.Keep, o.Queue)
+	}
+	if o.Ring == 0 {
+		o.Ring = DefaultRing
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	j := &Journal{ring: make([]Entry, o.Ring), index: map[string]place{}, changed: make(chan struct{})}
+	if o.Dir != "" {
+		d, err := openDisk(o)
+		if err != nil {
+			return nil, err
+		}
+		j.disk = d
+	}
+	return j, nil
+}
+
+// Append numbers the entry, keeps it and offers it to the disk writer; it never waits. It returns the number.
+// An entry without a time gets the present one only if its maker forgot: makers should set At.
+func (j *Journal) Append(e Entry) uint64 {
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last++
+	e.Seq = j.last
+	slot := &j.ring[(e.Seq-1)%uint64(len(j.ring))]
+	j.forget(*slot)
+	*slot = e
+	j.remember(e)
+	if j.disk != nil && !j.closed {
+		j.disk.offer(e)
+	}
+	close(j.changed)
+	j.changed = make(chan struct{})
+	return e.Seq
+}
+
+func (e Entry) arrival() string {
+	switch {
+	case e.Decision != nil:
+		return e.Decision.ID
+	case e.Outcome != nil:
+		return e.Outcome.ID
+	}
+	return ""
+}
+
+func (j *Journal) remember(e Entry) {
+	id := e.arrival()
+	if id == "" {
+		return
+	}
+	p := j.index[id]
+	if e.Decision != nil {
+		p.decision = e.Seq
+	} else {
+		p.outcome = e.Seq
+	}
+	j.index[id] = p
+}
+
+func (j *Journal) forget(e Entry) {
+	id := e.arrival()
+	if id == "" {
+		return
+	}
+	p := j.index[id]
+	if p.decision == e.Seq {
+		p.decision = 0
+	}
+	if p.outcome == e.Seq {
+		p.outcome = 0
+	}
+	if p == (place{}) {
+		delete(j.index, id)
+		return
+	}
+	j.index[id] = p
+}
+
+// Read returns entries with Seq > after, oldest first, at most limit (0 or less means all), with the numbers of
+// the oldest entry still in memory and of the last one; both are 0 while the journal is empty. A reader whose
+// after+1 is below oldest has missed what lies between.
+func (j *Journal) Read(after uint64, limit int) (entries []Entry, oldest, last uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.last == 0 {
+		return nil, 0, 0
+	}
+	oldest = 1
+	if n := uint64(len(j.ring)); j.last > n {
+		oldest = j.last - n + 1
+	}
+	from := max(after+1, oldest)
+	if from > j.last || after >= j.last {
+		return nil, oldest, j.last
+	}
+	n := j.last - from + 1
+	if limit > 0 {
+		n = min(n, uint64(limit))
+	}
+	entries = make([]Entry, 0, n)
+	for seq := from; seq < from+n; seq++ {
+		entries = append(entries, *j.at(seq))
+	}
+	return entries, oldest, j.last
+}
+
+func (j *Journal) at(seq uint64) *Entry { return &j.ring[(seq-1)%uint64(len(j.ring))] }
+
+// Changed returns a channel that is closed at the next Append. Take it before Read, or an entry can be missed.
+func (j *Journal) Changed() <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.changed
+}
+
+// Find returns copies of the decision and the outcome of one arrival; nil where it is not in memory.
+func (j *Journal) Find(id string) (decision, outcome *Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p, ok := j.index[id]
+	if !ok {
+		return nil, nil
+	}
+	if p.decision != 0 {
+		e := *j.at(p.decision)
+		decision = &e
+	}
+	if p.outcome != 0 {
+		e := *j.at(p.outcome)
+		outcome = &e
+	}
+	return decision, outcome
+}
+
+// Stats tells how the disk side is doing; all zero for a journal in memory only.
+func (j *Journal) Stats() Stats {
+	if j.disk == nil {
+		return Stats{}
+	}
+	return j.disk.stats()
+}
+
+// Close writes what is queued and closes the file. Later appends go to memory only. A second Close does nothing.
+// It waits at most five seconds for the disk and says how many entries were left behind.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return nil
+	}
+	j.closed = true
+	if j.disk != nil {
+		close(j.disk.queue)
+	}
+	j.mu.Unlock()
+	if j.disk == nil {
+		return nil
+	}
+	return j.disk.wait(closeWait)
+}
