@@ -85,6 +85,9 @@ type Signal struct {
 	State State
 	// Why says in a few words why State is not Live.
 	Why string
+	// Exported is true when the engine's page carries the metric, also where no value can be told yet: a first
+	// scrape, an empty window, a reading that is not a number.
+	Exported bool
 }
 
 // Present reports whether Value holds a real reading, however old.
