@@ -23,7 +23,7 @@ type checker struct {
 }
 
 func (k *checker) add(path, format string, args ...any) {
-	if k.src == nil {
+	if len(k.src) == 0 {
 		k.errs = append(k.errs, &strict.Error{Places: []strict.Place{{Field: path, Text: fmt.Sprintf(format, args...)}}})
 		return
 	}

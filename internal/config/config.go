@@ -165,30 +165,30 @@ func Default() Config {
 	}
 }
 
-// Load reads and checks a file. An empty name gives the defaults. Errors are *strict.Error, or say that the file
-// cannot be read.
-func Load(file string) (Config, error) {
-	if file == "" {
-		return Default(), nil
+// Load reads a file, lets over change what flags and environment say, and checks the whole. An empty name gives the
+// defaults; over may be nil. Errors are *strict.Error, or say that the file cannot be read.
+func Load(file string, over func(*Config)) (Config, error) {
+	var src []byte
+	if file != "" {
+		var err error
+		if src, err = os.ReadFile(file); err != nil {
+			return Config{}, fmt.Errorf("read configuration: %w", err)
+		}
 	}
-	src, err := os.ReadFile(file)
-	if err != nil {
-		return Config{}, fmt.Errorf("read configuration: %w", err)
-	}
-	return Parse(file, src)
+	return Parse(file, src, over)
 }
 
-// Parse reads and checks the text of a file.
-func Parse(file string, src []byte) (Config, error) {
+// Parse is Load for a text that has been read already.
+func Parse(file string, src []byte, over func(*Config)) (Config, error) {
 	c := Default()
 	if err := strict.Decode(file, src, &c); err != nil {
 		return Config{}, err
+	}
+	if over != nil {
+		over(&c)
 	}
 	if err := c.check(file, src); err != nil {
 		return Config{}, err
 	}
 	return c, nil
 }
-
-// Check validates a configuration that was changed after Load, by flags or environment.
-func (c Config) Check() error { return c.check("", nil) }

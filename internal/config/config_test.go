@@ -6,19 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 func TestEmptyFileIsTheDefault(t *testing.T) {
-	c, err := Parse("f", nil)
+	c, err := Parse("f", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(Default(), c); d != "" {
 		t.Error(d)
-	}
-	if err := c.Check(); err != nil {
-		t.Errorf("the defaults do not pass their own check: %v", err)
 	}
 }
 
@@ -45,7 +44,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"relay:\n  open_paths:\n    - path: sleep\n      class: helper\n", `f:3:7: relay.open_paths.0.path: "sleep" does not begin with /`},
 		{"listen: a\nadmin:\n  listen: b\n", "f:1:1: listen: "},
 	} {
-		_, err := Parse("f", []byte(c.src))
+		_, err := Parse("f", []byte(c.src), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n gave %v\nwant %s", c.src, err, c.want)
 		}
@@ -53,7 +52,7 @@ func TestBadConfigurations(t *testing.T) {
 }
 
 func TestSeveralMistakesAreAllTold(t *testing.T) {
-	_, err := Parse("f", []byte("listen: a\nadmin:\n  listen: b\nlog:\n  level: loud\n"))
+	_, err := Parse("f", []byte("listen: a\nadmin:\n  listen: b\nlog:\n  level: loud\n"), nil)
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines, got %v", err)
 	}
@@ -98,8 +97,18 @@ func TestDiffNeverPrintsKeyHashes(t *testing.T) {
 	}
 }
 
+func TestFlagsAreCheckedTogetherWithTheFile(t *testing.T) {
+	open := func(c *Config) { c.AllowAnonymous = true }
+	if _, err := Parse("f", []byte("listen: 0.0.0.0:8080\n"), open); err != nil {
+		t.Errorf("--allow-anonymous over a file that listens to others: %v", err)
+	}
+	if _, err := Parse("f", nil, func(c *Config) { c.Engine.Kind = "trt" }); err == nil {
+		t.Error("a bad flag over an empty file passed")
+	}
+}
+
 func TestMissingFile(t *testing.T) {
-	if _, err := Load(filepath.Join(t.TempDir(), "absent.yaml")); !os.IsNotExist(unwrapAll(err)) {
+	if _, err := Load(filepath.Join(t.TempDir(), "absent.yaml"), nil); !os.IsNotExist(unwrapAll(err)) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -136,9 +145,12 @@ func FuzzParse(f *testing.F) {
 	f.Add("listen: 127.0.0.1:1\nkeys: [{id: a, sha256: b}]\n")
 	f.Add("classes: {a: {ttft: 1s}}\nrefuse_codes: {kv_pressure: 503}\n")
 	f.Fuzz(func(t *testing.T, src string) {
-		c, err := Parse("f", []byte(src))
-		if err == nil && c.Check() != nil {
-			t.Errorf("%q is accepted from a file and refused afterwards: %v", src, c.Check())
+		c, err := Parse("f", []byte(src), nil)
+		if err != nil {
+			return
+		}
+		if hot, engine, process := Diff(c, c); len(hot)+len(engine)+len(process) > 0 {
+			t.Errorf("%q differs from itself", src)
 		}
 	})
 }
@@ -159,5 +171,44 @@ func TestShippedModelsResolve(t *testing.T) {
 	}
 	if repo, args := m.Resolve("/models/own", "vllm"); repo != "/models/own" || args != nil {
 		t.Errorf("an unknown name must pass as it is, got %q %q", repo, args)
+	}
+}
+
+func TestShippedExampleIsValidAndFitsItsSchema(t *testing.T) {
+	const file = "../../configs/admitd.example.yaml"
+	if _, err := Load(file, nil); err != nil {
+		t.Fatal(err)
+	}
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc any
+	if err := yaml.Unmarshal(src, &doc); err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	schemaFile, err := os.Open("../../configs/admitd.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = schemaFile.Close() }()
+	raw, err := jsonschema.UnmarshalJSON(schemaFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := compiler.AddResource("admitd.json", raw); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("admitd.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(doc); err != nil {
+		t.Error(err)
+	}
+	doc.(map[string]any)["lisen"] = "x"
+	if schema.Validate(doc) == nil {
+		t.Error("the schema lets an unknown key pass")
 	}
 }

@@ -1,0 +1,226 @@
+// Package app puts the rooms of admitd together into one running program: listeners, engine, signals, admission,
+// reloader, dashboard, and their start and stop in order.
+//
+// Goal: wiring that can be read from top to bottom.
+//
+// Non-goals: any decision of its own.
+//
+// Invariants: the gate lets nothing in before the engine is ready and the policy's needs are met; it is closed
+// before the engine is stopped; every goroutine is waited for; one deadline bounds the whole stop.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"admitd/internal/config"
+	"admitd/ui"
+)
+
+// Options is what the command line hands over.
+type Options struct {
+	Config config.Config
+	// Load reads the configuration again, flags and environment over it.
+	Load func() (config.Config, error)
+	// ConfigFile is where Config came from, "" for none.
+	ConfigFile string
+	Version    string
+	// Self is the path of this program, for the simulated engine.
+	Self   string
+	UIDir  string
+	Logger *slog.Logger
+	Level  *slog.LevelVar
+	// Progress receives the loading lines; nil means none. Terminal says whether it can repaint a line.
+	Progress io.Writer
+	Terminal bool
+	// Hangup delivers SIGHUP.
+	Hangup <-chan os.Signal
+	// Force is closed when the person asked a second time to stop: no more grace.
+	Force <-chan struct{}
+}
+
+// ErrEngineFailed: the engine did not start, or crashed until the budget was spent.
+var ErrEngineFailed = errors.New("engine failed")
+
+// Run serves until ctx ends, then stops everything in order. Errors: ErrEngineFailed, ErrNoEngine,
+// *policy.NeedsError, *strict.Error, or what kept a listener from opening.
+func Run(ctx context.Context, o Options) error {
+	stateDir, err := StateDir(o.Config.StateDir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return fmt.Errorf("make state folder: %w", err)
+	}
+	token, err := ensureToken(TokenFile(o.Config.Admin.TokenFile, stateDir))
+	if err != nil {
+		return err
+	}
+	// Listeners first: a busy port is told before a model is loaded for minutes.
+	gateL, err := listen(ctx, "listen", o.Config.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = gateL.Close() }()
+	adminL, err := listen(ctx, "admin.listen", o.Config.Admin.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = adminL.Close() }()
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p, err := newPool(ctx, o, stateDir)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	a := &instance{o: o, pool: p, gateAddr: gateL.Addr().String()}
+	if err := a.build(reg, token, adminL.Addr().String()); err != nil {
+		return err
+	}
+	return a.run(ctx, gateL, adminL)
+}
+
+func listen(ctx context.Context, key, addr string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; choose another address or stop what holds it (ss -ltnp shows it)", key, err)
+	}
+	return l, nil
+}
+
+// instance is one running admitd.
+type instance struct {
+	o        Options
+	pool     *pool
+	gateAddr string
+	reloader *reloader
+	gate     http.Handler
+	admin    *ui.Server
+}
+
+// run starts everything, waits for the end, and stops in order: gate, drain, engine, dashboard.
+func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
+	// The parts outlive ctx: they are stopped one after the other, not all at once.
+	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopParts()
+	engineCtx, stopEngine := context.WithCancel(parts)
+	defer stopEngine()
+	fatal := make(chan error, 8)
+	var wg sync.WaitGroup
+	start := func(name string, f func(context.Context) error, ctx context.Context) {
+		wg.Go(func() {
+			if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				select {
+				case fatal <- fmt.Errorf("%s: %w", name, err):
+				default:
+				}
+			}
+		})
+	}
+	gateSrv, adminSrv := a.servers()
+	start("gate", func(context.Context) error { return serve(gateSrv, gateL) }, parts)
+	start("admin", func(context.Context) error { return serve(adminSrv, adminL) }, parts)
+	start("dashboard", a.admin.Run, parts)
+	start("reloader", a.reloader.Run, parts)
+	start("hangup", a.hangups, parts)
+	a.pool.start(start, parts, fatal)
+	engineDone := make(chan struct{})
+	wg.Go(func() {
+		defer close(engineDone)
+		if err := a.pool.supervisor.Run(engineCtx); err != nil && !errors.Is(err, context.Canceled) {
+			fatal <- fmt.Errorf("%w: %w", ErrEngineFailed, err)
+		}
+	})
+	if a.o.Progress != nil {
+		start("progress", a.progress, parts)
+	}
+
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-fatal:
+	}
+	a.stop(gateSrv, adminSrv, stopEngine, engineDone)
+	stopParts()
+	wg.Wait()
+	return failure
+}
+
+// stop ends the parts in order. Force cuts every wait short.
+func (a *instance) stop(gateSrv, adminSrv *http.Server, stopEngine func(), engineDone <-chan struct{}) {
+	c := a.o.Config.Engine
+	deadline, cancel := context.WithTimeout(context.Background(), c.DrainTimeout+c.StopGrace+60*time.Second)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.o.Force:
+			cancel()
+		case <-deadline.Done():
+		}
+	}()
+	a.pool.beginStop()
+	stopEngine()
+	select {
+	case <-engineDone:
+	case <-deadline.Done():
+		a.pool.supervisor.Hurry()
+		<-engineDone
+	}
+	// Nothing is relayed any more; what is left on the listeners is refusals and viewers.
+	short, cancelShort := context.WithTimeout(deadline, 5*time.Second)
+	defer cancelShort()
+	if err := gateSrv.Shutdown(short); err != nil {
+		_ = gateSrv.Close()
+	}
+	a.admin.Goodbye("admitd is stopping")
+	if err := adminSrv.Shutdown(short); err != nil {
+		_ = adminSrv.Close()
+	}
+}
+
+func (a *instance) servers() (gateSrv, adminSrv *http.Server) {
+	l := a.o.Config.Limits
+	logger := slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug)
+	gateSrv = &http.Server{
+		Handler: a.gate, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
+		MaxHeaderBytes: int(l.MaxHeader), ErrorLog: logger,
+	}
+	adminSrv = &http.Server{
+		Handler: a.admin.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: logger,
+	}
+	return gateSrv, adminSrv
+}
+
+func serve(s *http.Server, l net.Listener) error {
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// hangups turns SIGHUP into reloads.
+func (a *instance) hangups(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.o.Hangup:
+			// The reloader has logged the outcome.
+			_, _ = a.reloader.Reload(ctx, "sighup")
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"admitd/gate"
+	"admitd/gate/journal"
+	"admitd/gate/policy"
+	"admitd/signals"
+	"admitd/ui"
+	"admitd/ui/api"
+)
+
+// historyLen is how many past revisions can be gone back to.
+const historyLen = 20
+
+// revision is one policy with how it came to be. Immutable.
+type revision struct {
+	compiled *policy.Compiled
+	info     api.PolicyInfo
+}
+
+// policyStore holds the running policy of one pool. Every change goes through change, one at a time; readers
+// take the pointer.
+type policyStore struct {
+	pool      string
+	current   atomic.Pointer[revision]
+	admission *gate.Admission
+	snapshot  func() *signals.Snapshot
+	journal   *journal.Journal
+	lastGood  string
+	clock     func() time.Time
+	logger    *slog.Logger
+
+	mu      sync.Mutex // guards history and orders changes
+	history []*revision
+}
+
+var _ ui.PolicyStore = (*policyStore)(nil)
+
+// Current implements ui.PolicyStore.
+func (s *policyStore) Current() (*policy.Compiled, api.PolicyInfo) {
+	r := s.current.Load()
+	return r.compiled, r.info
+}
+
+// Compile implements ui.PolicyStore: strict reading, then what the engine really exports.
+func (s *policyStore) Compile(text []byte) (*policy.Compiled, error) {
+	return s.compile("", text)
+}
+
+func (s *policyStore) compile(file string, text []byte) (*policy.Compiled, error) {
+	c, err := policy.Compile(file, text)
+	if err != nil {
+		return nil, err
+	}
+	snap := s.snapshot()
+	if snap == nil || snap.At.IsZero() {
+		// No engine has been scraped yet: the needs are checked when it is ready, before the gate opens.
+		return c, nil
+	}
+	return c, policy.CheckNeeds(c, snap, signals.Tried)
+}
+
+// Apply implements ui.PolicyStore. Nothing is changed unless everything is good.
+func (s *policyStore) Apply(_ context.Context, text []byte, ifMatch, source, note string) (api.ReloadResult, error) {
+	return s.change("", text, ifMatch, source, note)
+}
+
+func (s *policyStore) change(file string, text []byte, ifMatch, source, note string) (api.ReloadResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.current.Load()
+	if ifMatch != "" && ifMatch != old.compiled.Rev {
+		return api.ReloadResult{}, ui.ErrPrecondition
+	}
+	c, err := s.compile(file, text)
+	if err != nil {
+		s.event("policy_refused", "error", fmt.Sprintf("policy from %s refused, %s@%s stays: %v", source, old.info.Name, old.info.Rev, err))
+		return api.ReloadResult{}, err
+	}
+	if c.Rev == old.compiled.Rev {
+		return api.ReloadResult{Rev: c.Rev, Text: "unchanged: the running policy already has this text"}, nil
+	}
+	diff := policy.Diff(old.compiled.Spec, c.Spec)
+	next := &revision{compiled: c, info: api.PolicyInfo{Name: c.Policy.Name(), Rev: c.Rev, File: file, At: s.clock(), Source: source, Note: note}}
+	s.install(next)
+	text1 := fmt.Sprintf("policy %s@%s -> %s@%s (%s)", old.info.Name, old.info.Rev, next.info.Name, next.info.Rev, source)
+	s.event("policy_reload", "info", text1)
+	return api.ReloadResult{Changed: true, Rev: c.Rev, Text: text1, Diff: diff}, nil
+}
+
+// install swaps the pointer, tells the controller and keeps the text as last good. Callers hold mu.
+func (s *policyStore) install(r *revision) {
+	s.current.Store(r)
+	s.history = append([]*revision{r}, s.history...)
+	if len(s.history) > historyLen {
+		s.history = s.history[:historyLen]
+	}
+	s.admission.SetPolicy(r.compiled)
+	if s.lastGood == "" {
+		return
+	}
+	if err := writeFileAtomic(s.lastGood, r.compiled.Source, 0o600); err != nil {
+		s.logger.Warn("cannot keep the last good policy", "file", s.lastGood, "error", err)
+	}
+}
+
+// Revert implements ui.PolicyStore: the old text becomes a new change.
+func (s *policyStore) Revert(_ context.Context, rev string) (api.ReloadResult, error) {
+	s.mu.Lock()
+	now := s.current.Load()
+	var target *revision
+	for _, r := range s.history {
+		if r != now && r.compiled.Rev != now.compiled.Rev && (rev == "" || r.compiled.Rev == rev) {
+			target = r
+			break
+		}
+	}
+	s.mu.Unlock()
+	if target == nil {
+		return api.ReloadResult{}, ui.ErrNoRevision
+	}
+	return s.change(target.info.File, target.compiled.Source, now.compiled.Rev, "revert", "back to "+target.compiled.Rev)
+}
+
+// History implements ui.PolicyStore, newest first.
+func (s *policyStore) History() api.PolicyHistory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := api.PolicyHistory{Revisions: make([]api.PolicyRevision, 0, len(s.history))}
+	for _, r := range s.history {
+		out.Revisions = append(out.Revisions, api.PolicyRevision{PolicyInfo: r.info, Text: string(r.compiled.Source)})
+	}
+	return out
+}
+
+// checkNeeds holds the running policy against a scrape of the engine that is about to serve.
+func (s *policyStore) checkNeeds(snap *signals.Snapshot) error {
+	return policy.CheckNeeds(s.current.Load().compiled, snap, signals.Tried)
+}
+
+func (s *policyStore) event(name, level, text string) {
+	now := s.clock()
+	s.journal.Append(journal.Entry{At: now, Kind: journal.KindEvent, Event: &journal.Event{Name: name, Level: level, Pool: s.pool, Text: text}})
+	if level == "error" {
+		s.logger.Error(text)
+		return
+	}
+	s.logger.Info(text)
+}
+
+// writeFileAtomic writes beside the target and renames, so that a reader never sees half a file.
+func writeFileAtomic(file string, data []byte, mode os.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	_, werr := tmp.Write(data)
+	cerr := tmp.Close()
+	if werr == nil {
+		werr = cerr
+	}
+	if werr == nil {
+		werr = os.Chmod(tmp.Name(), mode)
+	}
+	if werr == nil {
+		werr = os.Rename(tmp.Name(), file)
+	}
+	if werr != nil {
+		return fmt.Errorf("write %s: %w", file, werr)
+	}
+	return nil
+}
