@@ -83,6 +83,18 @@ type Reservation struct {
 	Generated      int       `json:"generated_tokens"`
 }
 
+// HeldRequest is one request waiting inside the gate, for Dump.
+type HeldRequest struct {
+	ID     ID        `json:"id"`
+	Tenant string    `json:"tenant"`
+	Since  time.Time `json:"since"`
+	Until  time.Time `json:"until"`
+	// Returned is true for a ticket holder that came back in its window.
+	Returned     bool        `json:"returned"`
+	PromptTokens int         `json:"prompt_tokens"`
+	Reason       reason.Code `json:"reason"`
+}
+
 // Depth chooses how much Dump tells.
 type Depth int
 
@@ -107,18 +119,32 @@ type Digest struct {
 	Deferred       uint64    `json:"deferred"`
 	Rejected       uint64    `json:"rejected"`
 	Settled        uint64    `json:"settled"`
+	// Withdrawn counts held callers that went away. Arrivals = admitted + deferred + rejected + withdrawn + held.
+	Withdrawn uint64 `json:"withdrawn"`
+	// TicketsHonoured counts tickets used in their window, TicketsEarly returns before the slot, TicketsIgnored
+	// forged, foreign, used and lapsed ones; Promised is the number of slots promised and not yet used or lapsed.
+	TicketsHonoured uint64 `json:"tickets_honoured"`
+	TicketsEarly    uint64 `json:"tickets_early"`
+	TicketsIgnored  uint64 `json:"tickets_ignored"`
+	Promised        int    `json:"promised"`
+	// ExpectedOutput is the learnt number of output tokens per sequence that is set aside when no cap is lower.
+	ExpectedOutput int `json:"expected_output_tokens"`
 	// ReleaseRate is endings per second over the recent past; 0 when none was seen.
 	ReleaseRate float64 `json:"release_rate"`
-	// TokensPerByte is the learnt correction of the prompt estimate (1 = the cold estimate).
+	// EstimateCorrection is the learnt factor on the prompt estimate (1 = the cold estimate).
 	EstimateCorrection float64        `json:"estimate_correction"`
 	ByTenant           map[string]int `json:"by_tenant,omitempty"`
 	Requests           []Reservation  `json:"requests,omitempty"`
+	// HeldRequests in the order in which they will be admitted.
+	HeldRequests []HeldRequest `json:"held_requests,omitempty"`
 }
 
 // View is the part of the ledger that a journal record keeps of the moment of decision.
 type View struct {
 	InFlight       int `json:"in_flight"`
 	Unseen         int `json:"unseen"`
+	Unstarted      int `json:"unstarted"`
+	Promised       int `json:"promised"`
 	Held           int `json:"held"`
 	ReservedTokens int `json:"reserved_tokens"`
 	Slots          int `json:"slots"`
@@ -132,7 +158,8 @@ type Controlling interface {
 	Arrive(now time.Time, a Arrival) Verdict
 	// Withdraw tells that a held caller went away. It reports whether the request was still held.
 	Withdraw(now time.Time, id ID) bool
-	// Progress tells that an admitted request has produced generated tokens in all (the first one counts as first token).
+	// Progress tells that an admitted request has produced generated tokens in all (the first one counts as first
+	// token). A first token can make room: NextWake then asks for a Tick at once.
 	Progress(now time.Time, id ID, generated int)
 	// Settle ends an admitted request. The second settlement of an id does nothing and returns ErrNotInFlight.
 	Settle(now time.Time, s Settlement) ([]Verdict, error)

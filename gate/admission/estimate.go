@@ -1,0 +1,201 @@
+package admission
+
+import (
+	"math"
+	"slices"
+
+	"admitd/gate/dialect"
+)
+
+// Cold ratios: UTF-8 bytes of decoded text per token, by script and kind. Sources: published tokenizer studies put
+// English at 3.3 to 4.3 bytes a token, Russian at 3.3 to 4, Chinese at 3.8 to 5, Japanese at 3.3 to 4.3 and Korean at
+// 3 to 3.8. In bytes scripts differ by a quarter where in characters they differ fourfold.
+const (
+	bytesLatin  = 4.0
+	bytesCJK    = 3.8
+	bytesOther  = 3.4
+	bytesCode   = 3.2
+	bytesSchema = 3.6
+	// perMessage and base are the chat template's own tokens.
+	perMessage = 4
+	basePrompt = 10
+)
+
+const (
+	minCorrection, maxCorrection = 0.5, 2.0
+	// pairWindow is how many pairs of estimate and truth the correction is the median of; priorPairs of them start
+	// as 1, so that a first bad pair moves nothing.
+	pairWindow = 64
+	priorPairs = 3
+	// leastToLearn: below so many text tokens the template dominates and a pair says little about text.
+	leastToLearn = 32
+	errorWindow  = 256
+	// outputMemory is the number of completions over which expected output is averaged.
+	outputMemory = 50
+	outputPrior  = 4
+	// Margins of the prompt estimate when asking whether a prompt can fit at all.
+	coldMargin, leastMargin, mostMargin = 0.35, 0.1, 0.5
+	pairsForMargin                      = 32
+)
+
+// maxSeqs bounds the sequences of one request; a body cannot ask for more work than this.
+const maxSeqs = 1 << 20
+
+// estimate is what one request is expected to take.
+type estimate struct {
+	// prompt and output are tokens over all sequences; seqs is sequences times prompts.
+	prompt, output, seqs int
+	// coldText is the text part before the correction, exact the token ids, media the tokens set for media parts.
+	coldText     float64
+	exact, media int
+	generates    bool
+}
+
+func (e estimate) reserved() int { return e.prompt + e.output }
+
+// estimator turns sizes into tokens and learns from what the engine said.
+type estimator struct {
+	mediaTokens int
+	correction  float64
+	ratios      []float64
+	next        int
+	errors      []float64
+	nextError   int
+	output      float64
+	outputs     int
+}
+
+func newEstimator(cfg Config) estimator {
+	e := estimator{mediaTokens: cfg.MediaTokens, correction: 1, output: float64(cfg.DefaultOutputTokens), outputs: outputPrior}
+	for range priorPairs {
+		e.ratios = append(e.ratios, 1)
+	}
+	return e
+}
+
+func coldText(t dialect.TextSize) float64 {
+	text := float64(t.Latin)/bytesLatin + float64(t.CJK)/bytesCJK + float64(t.Other)/bytesOther +
+		float64(t.Code)/bytesCode + float64(t.ToolSchema)/bytesSchema
+	if text == 0 && t.Messages == 0 {
+		return 0
+	}
+	return text + float64(t.Messages)*perMessage + basePrompt
+}
+
+func (e *estimator) estimate(f dialect.Facts) estimate {
+	out := estimate{
+		seqs:      min(maxSeqs, max(1, f.Sequences)) * min(maxSeqs, max(1, f.Prompts)),
+		coldText:  coldText(f.Text),
+		exact:     f.Text.TokenIDs,
+		media:     f.Text.Media * e.mediaTokens,
+		generates: generates(f.Endpoint.Kind),
+	}
+	out.seqs = min(maxSeqs, out.seqs)
+	out.prompt = out.exact + out.media + int(math.Ceil(out.coldText*e.correction))
+	if out.generates {
+		per := e.expectedOutput()
+		if f.OutputCap != nil {
+			per = min(per, max(0, *f.OutputCap))
+		}
+		out.output = per * out.seqs
+	}
+	return out
+}
+
+// generates reports whether an operation produces output tokens. An operation that is not known is taken to.
+func generates(k dialect.Kind) bool {
+	switch k {
+	case dialect.KindEmbeddings, dialect.KindRerank, dialect.KindScore, dialect.KindPooling, dialect.KindClassify,
+		dialect.KindTokenize, dialect.KindDetokenize, dialect.KindCountTokens:
+		return false
+	}
+	return true
+}
+
+func (e *estimator) expectedOutput() int { return max(1, int(math.Ceil(e.output))) }
+
+// leastPrompt is the number of tokens that the largest single prompt has for all we can be sure of: ids count in
+// full, text less the estimate's margin, media as nothing.
+func (e *estimator) leastPrompt(f dialect.Facts) int {
+	t := f.LargestText
+	if t == (dialect.TextSize{}) && f.Prompts <= 1 {
+		t = f.Text
+	}
+	return t.TokenIDs + int(coldText(t)*e.correction*(1-e.margin()))
+}
+
+// margin is how far below an estimate the truth may lie.
+func (e *estimator) margin() float64 {
+	if len(e.errors) < pairsForMargin {
+		return coldMargin
+	}
+	return min(mostMargin, max(leastMargin, 1.5*e.stats().P90))
+}
+
+// learn takes what the engine said at a request's end.
+func (e *estimator) learn(est estimate, s Settlement) {
+	if s.Estimated || s.Ending != dialect.EndWhole {
+		return
+	}
+	if est.generates && s.CompletionTokens > 0 {
+		per := float64(s.CompletionTokens) / float64(est.seqs)
+		e.outputs = min(e.outputs+1, outputMemory)
+		e.output += (per - e.output) / float64(e.outputs)
+	}
+	if s.PromptTokens <= 0 {
+		return
+	}
+	e.noteError((float64(est.prompt) - float64(s.PromptTokens)) / float64(s.PromptTokens))
+	text := float64(s.PromptTokens - est.exact)
+	if est.media > 0 || est.coldText < leastToLearn || text <= 0 {
+		return
+	}
+	e.notePair(text / est.coldText)
+}
+
+// notePair moves the correction to the median of the last pairs: one absurd pair moves it by one rank, not by its size.
+func (e *estimator) notePair(ratio float64) {
+	if len(e.ratios) < pairWindow {
+		e.ratios = append(e.ratios, ratio)
+	} else {
+		e.ratios[e.next] = ratio
+		e.next = (e.next + 1) % pairWindow
+	}
+	sorted := slices.Clone(e.ratios)
+	slices.Sort(sorted)
+	mid := (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+	e.correction = min(maxCorrection, max(minCorrection, mid))
+}
+
+func (e *estimator) noteError(v float64) {
+	if len(e.errors) < errorWindow {
+		e.errors = append(e.errors, v)
+		return
+	}
+	e.errors[e.nextError] = v
+	e.nextError = (e.nextError + 1) % errorWindow
+}
+
+// EstimateError describes how far prompt estimates were from what the engine said, over the last 256 pairs.
+type EstimateError struct {
+	// Pairs is the number of pairs; the other fields are 0 without any.
+	Pairs int
+	// P50 and P90 are quantiles of |estimate - truth| / truth; Bias is the mean of (estimate - truth) / truth:
+	// above 0 when estimates are too high.
+	P50, P90, Bias float64
+}
+
+func (e *estimator) stats() EstimateError {
+	n := len(e.errors)
+	if n == 0 {
+		return EstimateError{}
+	}
+	abs, sum := make([]float64, n), 0.0
+	for i, v := range e.errors {
+		abs[i] = math.Abs(v)
+		sum += v
+	}
+	slices.Sort(abs)
+	rank := func(q float64) float64 { return abs[max(0, int(math.Ceil(q*float64(n)))-1)] }
+	return EstimateError{Pairs: n, P50: rank(0.5), P90: rank(0.9), Bias: sum / float64(n)}
+}
