@@ -1,0 +1,365 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// life is one launch from its process to the end of it.
+type life struct {
+	child child
+	spec  *spec
+	began time.Time
+	// from is the number of the last output line before this launch.
+	from  uint64
+	ready bool
+}
+
+// ending says why a life is over.
+type ending struct {
+	kind endKind
+	// why is a sentence for crash-like endings.
+	why string
+	// reply answers the request that asked for a restart.
+	reply chan error
+}
+
+type endKind int
+
+const (
+	// endExit: the leader ended although nobody asked it to.
+	endExit endKind = iota
+	// endLate: it did not become ready in time.
+	endLate
+	// endStall: it stopped working and did not recover.
+	endStall
+	// endStop: our context ended.
+	endStop
+	// endRestart: somebody asked for a restart.
+	endRestart
+)
+
+// Run launches the engine and keeps it running until ctx ends; then it drains, stops and reaps it. It returns nil when
+// nothing of the engine is left, and a *WedgedError when something is. An engine that cannot be kept running leaves Run
+// waiting with Status.GaveUp set, because Restart can still mend that. A supervisor runs once.
+func (s *Supervisor) Run(ctx context.Context) error {
+	if !s.running.CompareAndSwap(false, true) {
+		return errors.New("a supervisor runs once")
+	}
+	defer close(s.ended)
+	defer s.rt.point(nil)
+	if s.o.Kind == External {
+		return s.runExternal(ctx)
+	}
+	if err := adoptOrphans(); err != nil {
+		return err
+	}
+	if s.o.StateDir != "" {
+		release, err := claim(s.o.StateDir)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if err := s.endLeftover(ctx); err != nil {
+			return err
+		}
+	}
+	return s.keep(ctx)
+}
+
+// keep launches again and again until ctx ends.
+func (s *Supervisor) keep(ctx context.Context) error {
+	var reply chan error
+	for {
+		l, err := s.start(ctx)
+		s.answer(reply, err)
+		reply = nil
+		var next *ending
+		switch {
+		case ctx.Err() != nil && l == nil:
+			s.stopped()
+			return nil
+		case err != nil:
+			s.launchFailed(err)
+			next, err = s.pause(ctx, err, false)
+		default:
+			next, err = s.through(ctx, l)
+		}
+		if err != nil {
+			next, err = s.wedged(ctx, err)
+			if err != nil {
+				return err
+			}
+		}
+		if next.kind == endStop {
+			s.stopped()
+			return nil
+		}
+		reply = next.reply
+	}
+}
+
+// answer replies to the request that led to this launch and to those that came meanwhile, which it satisfies as well.
+func (s *Supervisor) answer(reply chan error, err error) {
+	if reply != nil {
+		reply <- err
+	}
+	for {
+		select {
+		case r := <-s.requests:
+			r.reply <- err
+		default:
+			return
+		}
+	}
+}
+
+// start makes a process.
+func (s *Supervisor) start(ctx context.Context) (*life, error) {
+	s.launches++
+	began := s.now()
+	s.update(func(st *Status) {
+		st.State, st.Text, st.Started = Starting, "launching the engine", began
+		st.PID, st.Phase, st.Phases, st.RestartAt, st.GaveUp = 0, "", nil, time.Time{}, false
+		st.Restarts = s.launches - 1
+	})
+	if s.o.BeforeLaunch != nil {
+		if err := s.o.BeforeLaunch(ctx); err != nil {
+			return nil, &LaunchError{Err: fmt.Errorf("wait for the memory of an earlier process: %w", err),
+				Hint: "end the processes that nvidia-smi shows"}
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	sp, err := s.o.buildSpec(s.launches, s.key)
+	if err != nil {
+		return nil, err
+	}
+	l := &life{spec: sp, began: began, from: s.out.seq()}
+	s.out.begin(newTracker(s.o.Kind, began), sp.secrets)
+	s.out.note(fmt.Sprintf("launching %q", sp.shown))
+	if l.child, err = s.launch(sp, s.out); err != nil {
+		return nil, errors.Join(&LaunchError{Err: err, Permanent: errors.Is(err, os.ErrPermission)}, os.RemoveAll(sp.dir))
+	}
+	s.rt.point(&sp.target)
+	s.update(func(st *Status) {
+		st.State, st.Phase, st.Text = Loading, phaseLaunched, "the engine was launched"
+		st.PID, st.Command, st.Address = l.child.leader().PID, sp.shown, sp.address
+		st.Slots, st.KVCapacityTokens, st.MaxModelLen, st.Version = sp.slots, 0, 0, ""
+		st.Model = sp.names[0]
+	})
+	s.survey(l)
+	s.publish(l)
+	return l, nil
+}
+
+// through leads a life to its end and past it: what it returns is what happens next, or that the engine is wedged.
+func (s *Supervisor) through(ctx context.Context, l *life) (*ending, error) {
+	end := s.awaitReady(ctx, l)
+	if end == nil {
+		end = s.watch(ctx, l)
+	}
+	wanted := end.kind == endStop || end.kind == endRestart
+	if end.kind == endStall || wanted {
+		s.stop(l, end)
+	} else {
+		s.update(func(st *Status) { st.State, st.Text = Failed, "ending what is left of the engine" })
+	}
+	err := s.clear(l, wanted)
+	s.bury(l, end, wanted)
+	if err != nil {
+		s.answer(end.reply, err)
+		return nil, err
+	}
+	if wanted {
+		s.crashes = crashes{}
+		return end, nil
+	}
+	return s.pause(ctx, nil, l.ready)
+}
+
+// bury records how a life ended and throws its leftovers away.
+func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
+	exit := &Exit{At: s.now(), Text: "still running", Wanted: wanted}
+	select {
+	case <-l.child.done():
+		exit.Text = l.child.exit()
+	default:
+	}
+	l.child.release()
+	seen, _ := s.out.view()
+	if !wanted {
+		exit.Tail = s.out.tail(l.from, 20)
+		exit.Cause = end.why
+		if seen.cause != nil && end.kind == endExit {
+			exit.Cause, exit.Hint = seen.cause.cause, seen.cause.hint
+		}
+	}
+	s.out.note("the engine's process ended: " + exit.Text)
+	s.rt.point(nil)
+	_ = os.RemoveAll(l.spec.dir) // a temporary folder; the next launch has its own
+	text := "the engine ended unasked (" + exit.Text + ")"
+	if end.kind != endExit {
+		text = "the engine was ended"
+	}
+	if exit.Cause != "" {
+		text += ": " + exit.Cause
+	}
+	s.update(func(st *Status) {
+		st.LastExit, st.PID, st.Phase = exit, 0, ""
+		if !wanted {
+			st.State, st.Text = Failed, text
+		}
+	})
+}
+
+// launchFailed records a launch that made no process.
+func (s *Supervisor) launchFailed(err error) {
+	exit := &Exit{At: s.now(), Text: "could not be launched: " + err.Error(), Cause: err.Error()}
+	var le *LaunchError
+	if errors.As(err, &le) {
+		exit.Hint = le.Hint
+	}
+	s.out.note(exit.Text)
+	s.update(func(st *Status) {
+		st.State, st.Text, st.LastExit, st.PID = Failed, "the engine "+exit.Text, exit, 0
+	})
+}
+
+// permanent reports whether a failure is one that trying again cannot mend.
+func (s *Supervisor) permanent(launch error, wasReady bool) bool {
+	var le *LaunchError
+	if launch != nil {
+		return errors.As(launch, &le) && le.Permanent
+	}
+	seen, _ := s.out.view()
+	return !wasReady && seen.cause != nil && seen.cause.permanent
+}
+
+// pause waits after a crash or a failed launch for the time of the next one; for ever after giving up. It ends early for a
+// restart, which also forgives, and for the end of ctx.
+func (s *Supervisor) pause(ctx context.Context, launch error, wasReady bool) (*ending, error) {
+	v := s.o.Restart.crashed(&s.crashes, s.now(), wasReady, s.o.Random())
+	if s.permanent(launch, wasReady) {
+		v = verdict{giveUp: true, why: "trying again cannot help"}
+	}
+	var due <-chan time.Time
+	if v.giveUp {
+		s.update(func(st *Status) {
+			st.GaveUp, st.RestartAt = true, time.Time{}
+			st.Text += "; it is not launched again (" + v.why + ")"
+		})
+		s.o.Logger.Error("engine given up", "engine", string(s.o.Kind), "text", s.status.Load().Text)
+	} else {
+		t := time.NewTimer(v.delay)
+		defer t.Stop()
+		due = t.C
+		at := s.now().Add(v.delay)
+		s.update(func(st *Status) { st.RestartAt = at })
+	}
+	select {
+	case <-due:
+		return &ending{kind: endExit}, nil
+	case r := <-s.requests:
+		s.crashes = crashes{}
+		return &ending{kind: endRestart, reply: r.reply}, nil
+	case <-ctx.Done():
+		return &ending{kind: endStop}, nil
+	}
+}
+
+// wedged waits for a person, or for the processes to go after all. Nothing is launched over the memory they hold.
+func (s *Supervisor) wedged(ctx context.Context, why error) (*ending, error) {
+	var w *wedge
+	if !errors.As(why, &w) {
+		return nil, why
+	}
+	s.update(func(st *Status) { st.State, st.Text = Wedged, why.Error() })
+	s.o.Logger.Error("engine wedged", "engine", string(s.o.Kind), "text", why.Error())
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, w.error()
+		case r := <-s.requests:
+			r.reply <- w.error()
+		case <-tick.C:
+			w.kill()
+			if len(w.members()) == 0 {
+				return &ending{kind: endExit}, nil
+			}
+		}
+	}
+}
+
+// stopped publishes the end.
+func (s *Supervisor) stopped() {
+	s.publishPids(nil)
+	if s.o.StateDir != "" {
+		if err := removeRecord(s.o.StateDir); err != nil {
+			s.o.Logger.Warn("engine record stays", "error", err)
+		}
+	}
+	s.update(func(st *Status) {
+		st.State, st.Text, st.PID, st.Phase, st.RestartAt = Stopped, "stopped, and none of its processes is left", 0, "", time.Time{}
+	})
+}
+
+// survey refreshes the list of the engine's processes and the record of them on disk.
+func (s *Supervisor) survey(l *life) {
+	ids := l.child.members()
+	slices.SortFunc(ids, func(a, b ident) int { return a.PID - b.PID })
+	s.publishPids(ids)
+	if s.o.StateDir == "" || s.o.Kind == External || slices.Equal(ids, s.lastRecord) {
+		return
+	}
+	r := record{
+		Version: 1, BootID: bootID(), Kind: s.o.Kind, Model: s.o.Model, Leader: l.child.leader(), Members: ids, Mark: l.spec.mark,
+		Args: hashArgs(l.spec.args), Address: l.spec.address, Dir: l.spec.dir, At: l.began,
+	}
+	if err := r.write(s.o.StateDir); err != nil {
+		s.o.Logger.Warn("engine record not written: an engine left behind by a crash of admitd would not be found", "error", err)
+		return
+	}
+	s.lastRecord = ids
+}
+
+// publish shows what the output has told so far.
+func (s *Supervisor) publish(l *life) {
+	seen, _ := s.out.view()
+	past := s.history.Starts[historyKey(s.o.Kind, s.o.Model)]
+	for i := range seen.phases {
+		seen.phases[i].LastTook = past.Phases[seen.phases[i].Name]
+	}
+	s.update(func(st *Status) {
+		st.Phases = seen.phases
+		if seen.capacity > 0 {
+			st.KVCapacityTokens = seen.capacity
+		}
+		if seen.slots > 0 {
+			st.Slots = seen.slots
+		}
+		if seen.version != "" {
+			st.Version = seen.version
+		}
+		if !l.ready && st.State == Loading {
+			st.Phase = seen.phases[len(seen.phases)-1].Name
+			st.Text = "the engine is loading: " + phaseText(st.Phase)
+		}
+	})
+}
+
+// phaseText says a phase in plain words.
+func phaseText(phase string) string {
+	return map[string]string{
+		phaseLaunched: "its process has started", phaseEngineInit: "setting up", phaseWeights: "loading the weights",
+		phaseCompile: "compiling", phaseKVCache: "making the KV cache", phaseGraphs: "capturing graphs", phaseWarmup: "warming up",
+		phaseHTTP: "starting its HTTP server", phaseProbe: "answering a first request",
+	}[phase]
+}

@@ -1,0 +1,153 @@
+package supervisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the files in the state directory.
+const (
+	historyFile = "start-times.json"
+	recordFile  = "engine.json"
+	lockFile    = "engine.lock"
+)
+
+// startTimes is how long the last successful start of an engine and model took.
+type startTimes struct {
+	At     time.Time                `json:"at"`
+	Total  time.Duration            `json:"total_ns"`
+	Phases map[string]time.Duration `json:"phases_ns"`
+}
+
+// history is the content of the start times file, by historyKey.
+type history struct {
+	Version int                   `json:"version"`
+	Starts  map[string]startTimes `json:"starts"`
+}
+
+func historyKey(k Kind, model string) string { return string(k) + " " + model }
+
+// readHistory reads the start times. A file that is absent or broken is an empty history: it costs a forecast, not a start.
+func readHistory(dir string) history {
+	h := history{Version: 1, Starts: map[string]startTimes{}}
+	if dir == "" {
+		return h
+	}
+	b, err := os.ReadFile(filepath.Join(dir, historyFile))
+	if err != nil {
+		return h
+	}
+	var read history
+	if json.Unmarshal(b, &read) == nil && read.Version == 1 && read.Starts != nil {
+		return read
+	}
+	return h
+}
+
+func (h history) write(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	return writeJSON(filepath.Join(dir, historyFile), h)
+}
+
+// record is what a later admitd needs to find the engine that this one left behind. It holds no key.
+type record struct {
+	Version int       `json:"version"`
+	BootID  string    `json:"boot_id"`
+	Kind    Kind      `json:"kind"`
+	Model   string    `json:"model"`
+	Leader  ident     `json:"leader"`
+	Members []ident   `json:"members"`
+	Mark    string    `json:"mark"`
+	Args    string    `json:"argv_sha256"`
+	Address string    `json:"address"`
+	Dir     string    `json:"dir"`
+	At      time.Time `json:"at"`
+}
+
+// hashArgs names a command line.
+func hashArgs(args []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(args, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// readRecord returns the record of an earlier engine; ok is false when there is none that can be trusted: of this boot,
+// readable and complete.
+func readRecord(dir, boot string) (record, bool) {
+	b, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if err != nil {
+		return record{}, false
+	}
+	var r record
+	if json.Unmarshal(b, &r) != nil || r.Version != 1 || r.Leader.PID <= 1 || r.BootID == "" || r.BootID != boot {
+		return record{}, false
+	}
+	return r, true
+}
+
+func (r record) write(dir string) error { return writeJSON(filepath.Join(dir, recordFile), r) }
+
+func removeRecord(dir string) error {
+	err := os.Remove(filepath.Join(dir, recordFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the engine record: %w", err)
+	}
+	return nil
+}
+
+// writeJSON replaces a file as a whole: a reader sees the old content or the new, never a part.
+func writeJSON(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the half-written file is of no use to anybody
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// claim makes dir ours alone until release is called, so that two supervisors never end each other's engine.
+func claim(dir string) (release func(), err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the state directory's lock: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state directory %s: another admitd runs an engine from it; stop it or use another directory", dir)
+		}
+		return nil, fmt.Errorf("lock the state directory %s: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
+}
