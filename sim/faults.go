@@ -1,0 +1,200 @@
+package sim
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Fault names one kind of misbehaviour.
+type Fault string
+
+// The faults that can be asked for.
+const (
+	FaultExit0Crash       Fault = "exit0-crash"
+	FaultExit1Start       Fault = "exit1-start"
+	FaultFatalStart       Fault = "fatal-start"
+	FaultSlowStart        Fault = "slow-start"
+	FaultOrphan           Fault = "orphan"
+	FaultStall            Fault = "stall"
+	FaultFrozenMetrics    Fault = "frozen-metrics"
+	FaultMissingMetrics   Fault = "missing-metrics"
+	FaultNaNMetrics       Fault = "nan-metrics"
+	FaultMetrics500       Fault = "metrics-500"
+	FaultSlowMetrics      Fault = "slow-metrics"
+	FaultNoKVMetric       Fault = "no-kv-metric"
+	FaultPreemptingScrape Fault = "preempting-scrape"
+	FaultInBand503        Fault = "in-band-503"
+	FaultReal503          Fault = "real-503"
+	FaultCutStream        Fault = "cut-stream"
+	FaultAbortStream      Fault = "abort-stream"
+	FaultErrorStream      Fault = "error-stream"
+	FaultGiantEvent       Fault = "giant-event"
+)
+
+// FaultInfo describes a fault for people.
+type FaultInfo struct {
+	Name Fault
+	// Text says in one line what happens and what "when" means for it.
+	Text string
+}
+
+// Faults lists every fault, in a fixed order.
+func Faults() []FaultInfo {
+	return []FaultInfo{
+		{FaultExit0Crash, "the engine's core dies: streams end with an in-stream 500, the process exits with status 0"},
+		{FaultExit1Start, "starting fails with a traceback and exit status 1"},
+		{FaultFatalStart, "starting fails with a message that no retry can mend (no memory for cache blocks), exit status 1"},
+		{FaultSlowStart, "loading takes the given time longer (default 30s)"},
+		{FaultOrphan, "a child process stays alive and holds stdout when the leader dies"},
+		{FaultStall, "no tokens come out any more; /health stays 200"},
+		{FaultFrozenMetrics, "/metrics repeats one old scrape for ever"},
+		{FaultMissingMetrics, "/metrics has HELP and TYPE lines but no samples"},
+		{FaultNaNMetrics, "every gauge on /metrics reads NaN"},
+		{FaultMetrics500, "/metrics answers 500"},
+		{FaultSlowMetrics, "/metrics takes five seconds longer"},
+		{FaultNoKVMetric, "/metrics lacks the KV-cache usage family"},
+		{FaultPreemptingScrape, "while anything is in flight /metrics reads running 0 and KV 0 with everything waiting"},
+		{FaultInBand503, "streams get a queue-full error inside a 200; plain requests a real 503"},
+		{FaultReal503, "every inference request gets a real 503"},
+		{FaultCutStream, "streams end after three tokens without a finish reason or a terminal mark"},
+		{FaultAbortStream, "answers end after three tokens with finish reason abort"},
+		{FaultErrorStream, "streams end after three tokens with an in-stream 500"},
+		{FaultGiantEvent, "the second token of a stream is one data line of 8 MiB"},
+	}
+}
+
+// armed is a fault that was asked for.
+type armed struct {
+	// after is the delay counted from ready; requests the number of the inference request from which on it holds.
+	after    time.Duration
+	requests int
+}
+
+// ParseFault reads "name" or "name:when", where when is a duration after ready ("5s") or "req=N", the number of the
+// inference request with which it begins.
+func ParseFault(s string) (Fault, error) {
+	name, _, err := parseFault(s)
+	return name, err
+}
+
+func parseFault(s string) (Fault, armed, error) {
+	name, when, timed := strings.Cut(s, ":")
+	known := false
+	for _, f := range Faults() {
+		known = known || string(f.Name) == name
+	}
+	if !known {
+		return "", armed{}, fmt.Errorf("unknown fault %q: `admitd sim --faults` lists them", name)
+	}
+	if !timed {
+		return Fault(name), armed{}, nil
+	}
+	if count, ok := strings.CutPrefix(when, "req="); ok {
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 1 {
+			return "", armed{}, fmt.Errorf("fault %q: %q is not a request number: use req=1 or more", s, count)
+		}
+		return Fault(name), armed{requests: n}, nil
+	}
+	d, err := time.ParseDuration(when)
+	if err != nil || d < 0 {
+		return "", armed{}, fmt.Errorf("fault %q: %q is neither a duration such as 5s nor req=N", s, when)
+	}
+	return Fault(name), armed{after: d}, nil
+}
+
+// faultSet holds what was asked for. It is safe for use by several goroutines.
+type faultSet struct {
+	mu       sync.Mutex
+	armed    map[Fault]armed
+	ready    time.Time
+	requests int
+}
+
+func newFaultSet(list []string) (*faultSet, error) {
+	f := &faultSet{armed: make(map[Fault]armed)}
+	for _, s := range list {
+		name, a, err := parseFault(s)
+		if err != nil {
+			return nil, err
+		}
+		f.armed[name] = a
+	}
+	return f, nil
+}
+
+// setReady starts the clock of timed faults.
+func (f *faultSet) setReady(t time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ready = t
+}
+
+// request counts one inference request.
+func (f *faultSet) request() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests++
+}
+
+// on reports whether a fault holds now.
+func (f *faultSet) on(name Fault) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, ok := f.armed[name]
+	return ok && f.requests >= a.requests && (a.after == 0 || f.left(a) <= 0)
+}
+
+// left is the time until a fault's delay is over; the longest possible before ready.
+func (f *faultSet) left(a armed) time.Duration {
+	if f.ready.IsZero() {
+		return time.Duration(1<<63 - 1)
+	}
+	return a.after - time.Since(f.ready)
+}
+
+// asked returns a fault's parameters whether or not it holds yet.
+func (f *faultSet) asked(name Fault) (armed, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, ok := f.armed[name]
+	return a, ok
+}
+
+// nextDue is the shortest time until a fault that the owner of the model must notice begins.
+func (f *faultSet) nextDue() (time.Duration, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a, ok := f.armed[FaultStall]
+	if !ok || a.after == 0 || f.ready.IsZero() {
+		return 0, false
+	}
+	d := f.left(a)
+	return d, d > 0
+}
+
+func (f *faultSet) set(name Fault, a armed, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if on {
+		f.armed[name] = a
+		return
+	}
+	delete(f.armed, name)
+}
+
+// names lists what was asked for, sorted.
+func (f *faultSet) names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for n := range f.armed {
+		out = append(out, string(n))
+	}
+	sort.Strings(out)
+	return out
+}

@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sort"
+	"time"
+)
+
+// ErrCrashed means that the fault exit0-crash ended the engine; the real one then exits with status 0.
+var ErrCrashed = errors.New("the simulated engine's core died")
+
+// stopGrace is how long open connections get to write their endings once everything has been cut.
+const stopGrace = 2 * time.Second
+
+// Run loads, listens with the given function and serves until the context ends (the stop was asked for) or a fault
+// ends the engine. The address is printed. It closes the server.
+func (s *Server) Run(ctx context.Context, address string, listen func() (net.Listener, error)) error {
+	defer s.Close()
+	if err := s.Load(ctx); err != nil {
+		return err
+	}
+	l, err := listen()
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	s.listening(address)
+	return s.Serve(ctx, l)
+}
+
+// Serve answers on the listener until the context ends, then stops as the engine does on SIGTERM: requests in flight
+// may go on for the shutdown timeout (SGLang: without limit), new ones are refused, what is left is cut with an
+// error. A nil error is a clean stop; ErrCrashed a simulated crash. The listener is closed.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	s.faults.setReady(time.Now())
+	srv := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	var result error
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+		s.drain()
+	case <-s.crashed(ctx):
+		result = ErrCrashed
+		s.engineLine(true, "EngineCore encountered a fatal error.")
+	}
+	_ = s.driver.do(func() {
+		s.driver.fail(&apiError{Status: 500, Type: "InternalServerError", Message: engineDeadText})
+	})
+	s.shutdown(srv)
+	<-failed
+	return result
+}
+
+// crashed returns a channel that is closed when the crash fault comes due; never for a context that ended.
+func (s *Server) crashed(ctx context.Context) <-chan struct{} {
+	due := make(chan struct{})
+	if _, ok := s.faults.asked(FaultExit0Crash); !ok {
+		return due
+	}
+	go func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for !s.faults.on(FaultExit0Crash) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		close(due)
+	}()
+	return due
+}
+
+// drain refuses new work and lets the rest go on for as long as the engine would.
+func (s *Server) drain() {
+	s.draining.Store(true)
+	s.engineLine(false, "[shutdown] API server: shutdown triggered")
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.ShutdownTimeout)
+	if s.opt.Dialect == SGLang {
+		cancel()
+		ctx, cancel = context.WithCancel(context.Background())
+	}
+	defer cancel()
+	// Running out of time is what the next step is for.
+	_ = s.driver.idle(ctx)
+}
+
+func (s *Server) shutdown(srv *http.Server) {
+	s.printf("INFO:     Shutting down\n")
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		_ = srv.Close()
+	}
+	s.printf("INFO:     Waiting for application shutdown.\nINFO:     Application shutdown complete.\n")
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
