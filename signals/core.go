@@ -194,7 +194,10 @@ func (c *core) read(n Name, p page, now counters, at time.Time) Signal {
 			break
 		}
 	}
-	if missing.Source == "" {
+	if missing.Source == "" && c.engine != "" && triedBy(n, c.engine) == nil {
+		missing.Why = c.engine + " does not export it"
+		missing.Source = strings.Join(Tried(n), ", ")
+	} else if missing.Source == "" {
 		missing.Source = strings.Join(triedBy(n, c.engine), ", ")
 		missing.Exported = c.declared(n, p)
 		if missing.Exported {

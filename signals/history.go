@@ -58,7 +58,7 @@ func (h *history) add(at time.Time, now counters) {
 func (h *history) growth(name string, now map[string]float64, at time.Time, window time.Duration) (grew float64, span time.Duration, why string) {
 	base, ok := h.base(name, at, window)
 	if !ok {
-		return 0, 0, "needs two scrapes"
+		return 0, 0, fmt.Sprintf("needs two scrapes at most %s apart", 2*window)
 	}
 	from := base.values[name]
 	for key := range from {

@@ -33,13 +33,13 @@ type family struct {
 	broken string
 }
 
-// page is what was found of the wanted names. Declared names had a TYPE or HELP line, samples or not.
+// page is what was found of the wanted names. Declared ones had a TYPE or HELP line, samples or not.
 type page struct {
 	families map[string]family
 	declared map[string]bool
 }
 
-// parsePage reads the wanted families of a page. It never panics. A family with a line that cannot be read is
+// parsePage reads the wanted families of a page; want is as wantedNames gives it. It never panics. A family with a line that cannot be read is
 // kept as broken, since a sum over the rest of it would be too small; the other families are not touched by it.
 //
 // Only the lines of wanted names reach expfmt, stripped of what its text parser refuses although both engines
@@ -112,43 +112,46 @@ func pickLines(body []byte, want map[string]bool) (lines map[string][]byte, p pa
 			continue
 		}
 		if line[0] == '#' {
-			if name, ok := declaredName(line); ok {
+			if name := declaredName(line); len(name) > 0 {
 				any = true
-				p.declared[name] = true
+				if _, known := want[string(name)]; known {
+					p.declared[string(name)] = true
+				}
 			}
 			continue
 		}
 		name := sampleName(line)
-		if !want[name] {
+		if !want[string(name)] {
 			continue
 		}
 		any = true
-		lines[name] = append(append(lines[name], cleanLine(line)...), '\n')
+		lines[string(name)] = append(append(lines[string(name)], cleanLine(line)...), '\n')
 	}
 	return lines, p, any
 }
 
-// declaredName returns the metric name of a TYPE or HELP comment.
-func declaredName(line []byte) (string, bool) {
-	f := bytes.Fields(line[1:])
-	if len(f) < 2 || (string(f[0]) != "TYPE" && string(f[0]) != "HELP") {
-		return "", false
+// declaredName returns the metric name of a TYPE or HELP comment, nil for any other comment.
+func declaredName(line []byte) []byte {
+	word, rest, _ := bytes.Cut(bytes.TrimLeft(line[1:], " \t"), []byte(" "))
+	if string(word) != "TYPE" && string(word) != "HELP" {
+		return nil
 	}
-	return string(f[1]), true
+	name, _, _ := bytes.Cut(bytes.TrimLeft(rest, " \t"), []byte(" "))
+	return name
 }
 
 // sampleName returns the metric name of a sample line, also where it is quoted inside the braces.
-func sampleName(line []byte) string {
+func sampleName(line []byte) []byte {
 	if bytes.HasPrefix(line, []byte(`{"`)) {
-		if i := bytes.IndexByte(line[2:], '"'); i >= 0 {
-			return string(line[2 : 2+i])
+		name, _, _ := bytes.Cut(line[2:], []byte(`"`))
+		return name
+	}
+	for i, c := range line {
+		if c == '{' || c == ' ' || c == '\t' {
+			return line[:i]
 		}
-		return ""
 	}
-	if i := bytes.IndexAny(line, "{ \t"); i >= 0 {
-		return string(line[:i])
-	}
-	return string(line)
+	return line
 }
 
 // cleanLine cuts a sample line after its value: a time stamp or an exemplar may follow. A line without closing
@@ -256,11 +259,17 @@ func labelKey(labels map[string]string, drop func(string) bool) string {
 	return b.String()
 }
 
-// lastPart shortens the parser's message, whose line number would be that of the picked lines, not of the page.
+// lastPart shortens the parser's message: its line number would be that of the picked lines, and it may quote a
+// whole line.
 func lastPart(err error) string {
+	const longest = 120
+	msg := err.Error()
 	var pe expfmt.ParseError
 	if errors.As(err, &pe) {
-		return pe.Msg
+		msg = pe.Msg
 	}
-	return err.Error()
+	if len(msg) > longest {
+		msg = strings.ToValidUTF8(msg[:longest], "") + "..."
+	}
+	return msg
 }

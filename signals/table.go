@@ -175,12 +175,14 @@ func (r recipe) labelText() string {
 	return text + "}"
 }
 
-// wantedNames returns every wire name that any recipe reads. All other lines of a page are skipped unread.
+// wantedNames returns every wire name that any recipe reads as true, and further names under which a family of
+// theirs is declared as false. All other lines of a page are skipped unread.
 func wantedNames() map[string]bool {
 	want := map[string]bool{startTimeName: true}
 	for _, recipes := range table {
 		for _, r := range recipes {
 			for _, name := range append(append([]string(nil), r.names...), r.plus...) {
+				want[name] = want[name]
 				for _, s := range r.spellings(name) {
 					want[s] = true
 				}
