@@ -122,4 +122,3 @@ func render(s *Snapshot, now time.Time, only []string) string {
 	}
 	return b.String()
 }
-

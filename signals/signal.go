@@ -36,7 +36,8 @@ const (
 	PrefillRate Name = "prefill_tokens_rate"
 	// DecodeRate is generated tokens per second over the last window.
 	DecodeRate Name = "decode_tokens_rate"
-	// QueueTime is the mean time in seconds that requests which left the engine's queue in the last window had waited in it.
+	// QueueTime is the mean time in seconds that the requests counted in the last window had waited in the engine's
+	// queue. vLLM counts a request when it finishes, so this tells of the past; SGLang when it leaves the queue.
 	QueueTime Name = "queue_time_seconds"
 	// Awake is 1 while the engine holds its weights and serves, 0 while it sleeps.
 	Awake Name = "awake"
