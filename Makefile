@@ -36,10 +36,11 @@ $(WEB)/node_modules/.done: $(WEB)/package-lock.json
 	cd $(WEB) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-test: deps-test ui ## all tests but those on a real engine: Go with the race detector, dashboard units, browser
+test: deps-test build ## all tests but those on a real engine: Go with the race detector, dashboard units, browser
 	go test -race $(GO_PKGS)
 	cd $(WEB) && npm test --silent
 	cd $(WEB) && npm run --silent e2e
+	cd test/sdk && npm ci --silent --no-audit --no-fund && npm test --silent
 	$(MAKE) --no-print-directory fuzz
 
 deps-test:
