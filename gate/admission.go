@@ -58,6 +58,16 @@ func (a *Admission) mark(p *policy.Compiled) {
 	a.policy.Store(&policyMark{name: p.Policy.Name(), rev: p.Rev, codes: p.Spec.Codes})
 }
 
+// policyMark names the policy that judges now; nil when the controller does not say.
+func (a *Admission) policyMark() *policyMark {
+	if m := a.policy.Load(); m != nil {
+		return m
+	}
+	// A dry run changes nothing and tells the revision, whatever else the controller has to say.
+	a.arrive(admission.Arrival{DryRun: true})
+	return a.policy.Load()
+}
+
 // Decide asks for a decision and, when it is Hold, waits until the controller has another one. A verdict that is
 // still Hold means that ctx ended first and the request was withdrawn. An Admit verdict has reserved and must be
 // settled, even when ctx has ended meanwhile.
@@ -133,6 +143,9 @@ func (a *Admission) Progress(id admission.ID, generated int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.c.Progress(a.clock(), id, generated)
+	if len(a.held) > 0 {
+		a.poke()
+	}
 }
 
 // Settle ends an admitted request. It returns admission.ErrNotInFlight (wrapped or not) the second time.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"time"
 
@@ -55,13 +56,6 @@ const (
 	ModelEngine ResponseModel = "engine"
 )
 
-// OpenPath opens a path that is blocked by default.
-type OpenPath struct {
-	Path string
-	// Class is dialect.Inference (priced, read as a chat completion unless the table knows the path) or dialect.Helper.
-	Class dialect.Class
-}
-
 // Options configures a Server. Pools is required; everything else has a default.
 type Options struct {
 	// Pools are the served models, at least one; arrivals that belong to no pool are journalled with the first.
@@ -77,7 +71,8 @@ type Options struct {
 	FirstEventWait time.Duration
 	// KeepAliveComment sends SSE comments (Anthropic: ping events) on streams silent for this long; 0 means never.
 	KeepAliveComment time.Duration
-	OpenPaths        []OpenPath
+	// OpenPaths opens paths that are blocked by default.
+	OpenPaths []dialect.Opening
 	// ModelNameInResponse is ModelAsked when empty.
 	ModelNameInResponse ResponseModel
 	// StatusOverrides by reason; the running policy's own codes win over these. 400 to 599.
@@ -92,20 +87,142 @@ type Options struct {
 
 // Server is the gate's http.Handler, safe for concurrent use.
 type Server struct {
-	o Options
+	o       Options
+	paths   *dialect.Paths
+	byName  map[string]*Pool
+	buffers *budget
+	helpers chan struct{}
+	metrics *metrics
 }
 
-// New checks the options and returns a Server. It starts nothing.
+// New checks the options and returns a Server. It starts nothing. The error names every mistake.
 func New(o Options) (*Server, error) {
 	if len(o.Pools) == 0 {
 		return nil, errors.New("gate: no pools: give at least one served model")
 	}
-	return &Server{o: o}, nil
+	o = withDefaults(o)
+	byName, nameErr := names(o.Pools)
+	paths, pathErr := dialect.NewPaths(o.OpenPaths...)
+	if err := errors.Join(checkPools(o.Pools), nameErr, pathErr, checkLimits(o), checkClasses(o), checkStatuses(o)); err != nil {
+		return nil, fmt.Errorf("gate: %w", err)
+	}
+	m, err := newMetrics(o.Registerer, o.Pools, o.Classes)
+	if err != nil {
+		return nil, fmt.Errorf("gate: metrics: %w", err)
+	}
+	return &Server{
+		o: o, paths: paths, byName: byName, metrics: m,
+		buffers: &budget{max: o.Limits.MaxBufferedBytes},
+		helpers: make(chan struct{}, o.Limits.HelperConcurrency),
+	}, nil
 }
 
+func withDefaults(o Options) Options {
+	set(&o.DefaultClass, DefaultClass)
+	set(&o.Limits.MaxBodyBytes, DefaultMaxBodyBytes)
+	set(&o.Limits.MaxBufferedBytes, DefaultMaxBufferedBytes)
+	set(&o.Limits.BodyTimeout, DefaultBodyTimeout)
+	set(&o.Limits.HelperConcurrency, DefaultHelperConcurrency)
+	set(&o.FirstEventWait, DefaultFirstEventWait)
+	set(&o.ModelNameInResponse, ModelAsked)
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = randomID
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Classes = maps.Clone(o.Classes)
+	if o.Classes == nil {
+		o.Classes = map[string]SLO{}
+	}
+	if _, ok := o.Classes[DefaultClass]; !ok && o.DefaultClass == DefaultClass {
+		o.Classes[DefaultClass] = SLO{}
+	}
+	return o
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func checkPools(pools []*Pool) error {
+	var bad []error
+	for _, p := range pools {
+		if p.Model == "" || p.Engine == nil || p.Snapshot == nil || p.Admission == nil || p.Journal == nil {
+			bad = append(bad, fmt.Errorf("pool %q: model, engine, snapshot, admission and journal must all be given", p.Model))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+func names(pools []*Pool) (map[string]*Pool, error) {
+	byName := map[string]*Pool{}
+	var bad []error
+	for _, p := range pools {
+		for _, n := range append([]string{p.Model}, p.Aliases...) {
+			if other, taken := byName[n]; taken {
+				bad = append(bad, fmt.Errorf("the model name %q belongs to pool %q and to pool %q; a name leads to one pool", n, other.Model, p.Model))
+			}
+			byName[n] = p
+		}
+	}
+	return byName, errors.Join(bad...)
+}
+
+func checkLimits(o Options) error {
+	l := o.Limits
+	switch {
+	case l.MaxBodyBytes < 0 || l.MaxBufferedBytes < 0 || l.BodyTimeout < 0 || l.HelperConcurrency < 0 || o.KeepAliveComment < 0:
+		return errors.New("limits and the keep-alive interval must not be negative")
+	case l.MaxBufferedBytes < l.MaxBodyBytes:
+		return fmt.Errorf("max buffered bytes %d must be at least max body bytes %d, or the largest body could never be read",
+			l.MaxBufferedBytes, l.MaxBodyBytes)
+	case o.ModelNameInResponse != ModelAsked && o.ModelNameInResponse != ModelEngine:
+		return fmt.Errorf("model name in response must be %q or %q, not %q", ModelAsked, ModelEngine, o.ModelNameInResponse)
+	}
+	return nil
+}
+
+func checkClasses(o Options) error {
+	var bad []error
+	if _, ok := o.Classes[o.DefaultClass]; !ok {
+		bad = append(bad, fmt.Errorf("the default class %q is not among the classes", o.DefaultClass))
+	}
+	for _, k := range o.Keys.List() {
+		if _, ok := o.Classes[k.Class]; !ok && k.Class != "" {
+			bad = append(bad, fmt.Errorf("key %q: its class %q is not among the classes", k.ID, k.Class))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+func checkStatuses(o Options) error {
+	var bad []error
+	for c, status := range o.StatusOverrides {
+		if e, ok := reason.Lookup(c); !ok || e.Status == 0 {
+			bad = append(bad, fmt.Errorf("status override: %q is not a refusal reason; docs/reasons.md lists them", c))
+		}
+		if status < 400 || status > 599 {
+			bad = append(bad, fmt.Errorf("status override for %q: %d is not a status from 400 to 599", c, status))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+func (s *Server) now() time.Time { return s.o.Clock() }
+
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "not yet", http.StatusServiceUnavailable)
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := s.now()
+	a := &arrival{s: s, w: &writer{ResponseWriter: w}, r: r, id: s.o.NewID(), began: now, decideAt: now}
+	defer a.finish()
+	a.walk()
 }
 
 func randomID() string {

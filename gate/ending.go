@@ -1,0 +1,211 @@
+package gate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"admitd/gate/admission"
+	"admitd/gate/dialect"
+	"admitd/gate/reason"
+)
+
+// onEnd ends the response when the engine's body has: io.EOF, or the error that cut it.
+func (f *flow) onEnd(err error) {
+	a, whole := f.a, errors.Is(err, io.EOF)
+	rest := f.closeFilter()
+	if !whole && gone(a.r.Context()) {
+		f.left()
+		return
+	}
+	if !whole && a.out.result.Ending == dialect.EndWhole {
+		a.out.result.Ending = dialect.EndCut
+	}
+	f.noteEngineError()
+	switch {
+	case f.misfit():
+		f.tellMisfit()
+	case f.committed:
+		f.finish(rest, whole)
+	default:
+		f.finishUncommitted(rest, whole)
+	}
+}
+
+// finishUncommitted ends a stream whose status has not been sent: it may still become a real one.
+func (f *flow) finishUncommitted(rest []byte, whole bool) {
+	f.pending = append(f.pending, rest...)
+	ev, seen := f.filter.FirstEvent()
+	switch {
+	case seen && ev.IsError:
+		f.convert(ev)
+	case len(f.pending) == 0:
+		f.a.out.result.Ending, f.a.out.err = dialect.EndError, "the engine ended the stream before its first event"
+		f.a.reject(reason.EngineDown, "The engine ended the response before its first event; try again in a moment.", engineDownWait)
+	default:
+		if f.commit() {
+			f.finish(nil, whole)
+		}
+	}
+}
+
+// finish passes on the last bytes and makes a cut response look like one.
+func (f *flow) finish(rest []byte, whole bool) {
+	if !f.write(rest) {
+		return
+	}
+	switch {
+	case f.a.out.events && f.a.out.result.Ending == dialect.EndCut:
+		f.tell(http.StatusBadGateway, "The engine stopped in the middle of this answer; what came before is not complete.")
+	case !f.a.out.events && !whole:
+		f.a.abort = true
+	}
+}
+
+func (f *flow) tellMisfit() {
+	r := &f.a.out.result
+	status, message := f.resp.StatusCode, r.ErrorMessage
+	if status < 400 {
+		status = http.StatusBadGateway
+	}
+	if message == "" {
+		message = fmt.Sprintf("The engine answered status %d instead of a stream.", f.resp.StatusCode)
+	}
+	if r.Ending == dialect.EndWhole {
+		r.Ending = dialect.EndError
+	}
+	f.tell(status, message)
+}
+
+// noteEngineError says for the record how a response failed. The engine's own words are not kept: they may quote
+// the prompt.
+func (f *flow) noteEngineError() {
+	r := &f.a.out.result
+	code := r.ErrorCode
+	if code == 0 {
+		code = f.resp.StatusCode
+	}
+	switch r.Ending {
+	case dialect.EndError, dialect.EndInvalid:
+		f.a.out.err = fmt.Sprintf("the engine answered error %d", code)
+	case dialect.EndRefused:
+		f.a.out.err = "the engine's queue was full"
+	case dialect.EndAborted:
+		f.a.out.err = "the engine ended the request itself"
+	case dialect.EndCut:
+		f.a.out.err = "the engine stopped in the middle of its answer"
+	}
+}
+
+// convert turns an error that came as a stream's first event into a real status, while that is still possible.
+// 503 is the engine's full queue and becomes engine_full; any other keeps the engine's code, 500 where it has none.
+func (f *flow) convert(ev dialect.FirstEvent) {
+	f.cancel()
+	f.closeFilter()
+	a := f.a
+	if ev.Code == http.StatusServiceUnavailable {
+		a.out.result.Ending, a.out.err = dialect.EndRefused, "the engine's queue was full"
+		a.reject(reason.EngineFull, "", engineFullWait)
+		return
+	}
+	status := ev.Code
+	if status < 400 || status > 599 {
+		status = http.StatusInternalServerError
+	}
+	a.out.result.Ending = dialect.EndError
+	if status < 500 {
+		a.out.result.Ending = dialect.EndInvalid
+	}
+	a.out.err = fmt.Sprintf("the engine answered error %d as its first event", status)
+	contentType, body := dialect.Refusal(a.ep.Family, engineError, status, ev.Message, "")
+	h := a.w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("X-Admitd-Decision", reason.VerdictAdmit)
+	h.Set("X-Admitd-Request-Id", a.id)
+	a.answer(status, body)
+}
+
+// engineError is the error code of an answer that is the engine's own, not a refusal of ours.
+const engineError reason.Code = "engine_error"
+
+// count notes when tokens came, and tells the controller, not for every token.
+func (f *flow) count() {
+	a := f.a
+	if !a.out.events {
+		return
+	}
+	n := f.filter.OutputEvents()
+	if n == f.counted {
+		return
+	}
+	f.counted = n
+	now := a.s.now()
+	a.out.lastAt = now
+	if a.out.firstAt.IsZero() {
+		a.out.firstAt = now
+	}
+	if told, ok := f.filter.RunningCompletionTokens(); ok && told > n {
+		n = told
+	}
+	due := f.reported == 0 || n-f.reported >= progressTokens || now.Sub(f.reportAt) >= progressEvery
+	if a.verdict == nil || !due || n <= f.reported {
+		return
+	}
+	f.reported, f.reportAt = n, now
+	a.pool.Admission.Progress(admission.ID(a.id), n)
+}
+
+// rearm starts the wait for the next keep-alive again.
+func (f *flow) rearm() {
+	if every := f.a.s.o.KeepAliveComment; every > 0 && f.a.facts.Stream && f.a.ep.Generates() {
+		f.alive.Reset(every)
+	}
+}
+
+// keepAlive sends what every reader of the dialect passes over, between two events only. The first one spends the
+// status: an engine error after it comes inside the stream.
+func (f *flow) keepAlive() bool {
+	if f.committed && !f.kept && !f.a.out.events {
+		return true
+	}
+	if !f.committed {
+		f.kept = true
+		if !f.commit() {
+			return false
+		}
+	}
+	if !f.edge.clean() {
+		f.rearm()
+		return true
+	}
+	if f.a.ep.Family == dialect.Anthropic {
+		return f.write([]byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"))
+	}
+	return f.write([]byte(": keep-alive\n\n"))
+}
+
+// edge knows whether what was written to an event stream ends between two events.
+type edge struct{ tail []byte }
+
+func (e *edge) see(p []byte) {
+	e.tail = append(e.tail, p[max(0, len(p)-4):]...)
+	e.tail = e.tail[max(0, len(e.tail)-4):]
+}
+
+func (e *edge) clean() bool {
+	return len(e.tail) == 0 || bytes.HasSuffix(e.tail, []byte("\n\n")) || bytes.HasSuffix(e.tail, []byte("\r\n\r\n")) ||
+		bytes.HasSuffix(e.tail, []byte("\r\r"))
+}
+
+// close returns what ends an event that was broken off, so that an event of ours does not become part of it.
+func (e *edge) close() string {
+	switch {
+	case e.clean():
+		return ""
+	case bytes.HasSuffix(e.tail, []byte("\n")):
+		return "\n"
+	}
+	return "\n\n"
+}

@@ -1,0 +1,67 @@
+package gate
+
+import (
+	"context"
+	"net/http"
+)
+
+// pumpBytes is the size of each of a pump's two buffers: what one response holds in memory, whatever its lines are.
+const pumpBytes = 32 << 10
+
+// head is the engine's status and headers, or why there are none.
+type head struct {
+	resp *http.Response
+	err  error
+}
+
+// chunk is what one read of the engine's body gave. data belongs to the receiver until it gives it back.
+type chunk struct {
+	data []byte
+	err  error
+}
+
+// pump sends one request and reads its response in a goroutine of its own, so that the relay can also wait for
+// timers and for the caller. It reads ahead by one buffer at most and ends when ctx does.
+type pump struct {
+	heads  chan head
+	chunks chan chunk
+	free   chan []byte
+}
+
+func startPump(ctx context.Context, rt http.RoundTripper, req *http.Request) *pump {
+	p := &pump{heads: make(chan head, 1), chunks: make(chan chunk), free: make(chan []byte, 2)}
+	go p.run(ctx, rt, req)
+	return p
+}
+
+func (p *pump) run(ctx context.Context, rt http.RoundTripper, req *http.Request) {
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		p.heads <- head{err: err}
+		return
+	}
+	defer resp.Body.Close()
+	p.heads <- head{resp: resp}
+	p.free <- make([]byte, pumpBytes)
+	p.free <- make([]byte, pumpBytes)
+	for {
+		var buf []byte
+		select {
+		case buf = <-p.free:
+		case <-ctx.Done():
+			return
+		}
+		n, err := resp.Body.Read(buf)
+		select {
+		case p.chunks <- chunk{data: buf[:n], err: err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// giveBack returns a chunk's buffer to the pump.
+func (p *pump) giveBack(c chunk) { p.free <- c.data[:cap(c.data)] }

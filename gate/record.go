@@ -1,0 +1,220 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"admitd/gate/admission"
+	"admitd/gate/dialect"
+	"admitd/gate/journal"
+	"admitd/gate/reason"
+	"admitd/signals"
+)
+
+// journal returns where this arrival is recorded: its pool's journal, the first pool's while it has none.
+func (a *arrival) journal() *journal.Journal {
+	if a.pool != nil {
+		return a.pool.Journal
+	}
+	return a.s.o.Pools[0].Journal
+}
+
+// record writes the arrival's one decision. A second call does nothing.
+func (a *arrival) record(verdict string, code reason.Code, message string, status int, retryAfter time.Duration) {
+	if a.decided {
+		return
+	}
+	a.decided = true
+	now := a.s.now()
+	d := a.decision()
+	d.Verdict, d.Reason, d.Message, d.Status, d.RetryAfterMS = verdict, code, message, status, retryAfter.Milliseconds()
+	took := now.Sub(a.decideAt)
+	if a.verdict != nil {
+		a.addVerdict(d, now)
+		took -= a.verdict.HeldFor
+	}
+	d.DecideUS = max(took, 0).Microseconds()
+	a.s.metrics.decided(d)
+	a.journal().Append(journal.Entry{At: now, Kind: journal.KindDecision, Decision: d})
+}
+
+// decision says what is known of the arrival itself: sizes, hashes and words of our own, never what it said.
+func (a *arrival) decision() *journal.Decision {
+	f := &a.facts
+	d := &journal.Decision{ID: a.id, Path: a.ep.Path, Stream: f.Stream, Tenant: a.grant.Tenant, KeyID: a.grant.KeyID, Class: a.class,
+		SessionSource: f.Session.Source, Attempt: f.Attempt, OutputCap: f.OutputCap, Sequences: f.Sequences, BodyBytes: f.BodyBytes}
+	if d.Path == "" {
+		d.Path = unknownLabel
+	}
+	if a.ep.Class == dialect.Helper {
+		d.Class = helperLabel
+	}
+	if f.Session.ID != "" {
+		d.Session = fmt.Sprintf("%016x", xxhash.Sum64String(f.Session.ID))
+	}
+	switch {
+	case a.pool != nil:
+		d.Pool, d.Model = a.pool.Model, f.Model
+		if d.Model == "" {
+			d.Model = a.pool.Model
+		}
+	case f.Model != "":
+		d.Model = unknownLabel
+	}
+	d.PolicyName, d.PolicyRev = a.judge()
+	return d
+}
+
+// addVerdict adds everything that the decision saw.
+func (a *arrival) addVerdict(d *journal.Decision, now time.Time) {
+	v := a.verdict
+	d.PromptTokens, d.OutputTokens, d.ReservedTokens = v.PromptTokens, v.OutputTokens, v.ReservedTokens
+	d.HeldMS = v.HeldFor.Milliseconds()
+	d.Ticket = v.Ticket != ""
+	d.SnapshotSeq = v.SnapshotSeq
+	d.Ledger = admission.ViewOf(v.State)
+	d.Trace, d.Counterfactual = v.Decision.Trace, v.Decision.Counterfactual
+	at := v.State.Now
+	if at.IsZero() {
+		at = now
+	}
+	d.Signals = signalViews(a.pool.snapshot(), v, at)
+}
+
+// snapshot is the scrape that the controller has seen last, else the pool's latest.
+func (p *Pool) snapshot() *signals.Snapshot {
+	if s := p.Admission.snap.Load(); s != nil {
+		return s
+	}
+	return p.Snapshot()
+}
+
+// signalViews lists every signal with its age; those that the policy saw corrected by the ledger, as it saw them.
+func signalViews(snap *signals.Snapshot, v *admission.Verdict, at time.Time) []journal.SignalView {
+	all := snap.All(at)
+	out := make([]journal.SignalView, 0, len(all))
+	for _, sig := range all {
+		for _, fused := range []signals.Signal{v.State.Running, v.State.Waiting, v.State.KVUsed, v.State.KVCapacity} {
+			if fused.Name == sig.Name {
+				sig = fused
+			}
+		}
+		view := journal.SignalView{Name: sig.Name, Unit: sig.Unit, Source: sig.Source, State: sig.State,
+			AgeMS: sig.Age(at).Milliseconds(), Why: sig.Why}
+		if sig.Present() && !math.IsNaN(sig.Value) && !math.IsInf(sig.Value, 0) {
+			value := sig.Value
+			view.Value = &value
+		}
+		out = append(out, view)
+	}
+	return out
+}
+
+// outcome is what the relay learns of a response, for settle.
+type outcome struct {
+	result dialect.Result
+	// events is true for an event stream: only there do tokens have times.
+	events  bool
+	firstAt time.Time
+	lastAt  time.Time
+	err     string
+}
+
+// settle ends an admitted arrival: reservation, journal, metrics. Called once, by finish.
+func (a *arrival) settle() {
+	a.settled = true
+	now := a.s.now()
+	if a.out.result.Ending == "" {
+		a.out.result.Ending = dialect.EndCut
+	}
+	o := a.outcome(now)
+	if a.verdict != nil && a.ep.Class != dialect.Helper {
+		err := a.pool.Admission.Settle(a.settlement())
+		if err != nil {
+			a.s.o.Logger.Error("a reservation could not be settled", "request_id", a.id, "error", err)
+		}
+		a.s.metrics.estimated(a.verdict.PromptTokens, a.out.result.Usage.PromptTokens)
+	}
+	a.s.metrics.ended(o, a.label())
+	a.journal().Append(journal.Entry{At: now, Kind: journal.KindOutcome, Outcome: o})
+}
+
+func (a *arrival) label() string {
+	if a.ep.Class == dialect.Helper {
+		return helperLabel
+	}
+	return a.class
+}
+
+// settlement is the engine's usage where it was told, else what was counted.
+func (a *arrival) settlement() admission.Settlement {
+	r := &a.out.result
+	s := admission.Settlement{ID: admission.ID(a.id), Ending: r.Ending, PromptTokens: a.verdict.PromptTokens,
+		CompletionTokens: r.OutputEvents, Estimated: r.Usage.PromptTokens == nil || r.Usage.CompletionTokens == nil}
+	if r.Usage.PromptTokens != nil {
+		s.PromptTokens = *r.Usage.PromptTokens
+	}
+	if r.Usage.CompletionTokens != nil {
+		s.CompletionTokens = *r.Usage.CompletionTokens
+	}
+	if !a.ep.Generates() && r.Usage.PromptTokens != nil {
+		// Embeddings and the like produce no tokens and say nothing of them.
+		s.Estimated = false
+	}
+	return s
+}
+
+func (a *arrival) outcome(now time.Time) *journal.Outcome {
+	r := &a.out.result
+	o := &journal.Outcome{ID: a.id, Ending: string(r.Ending), Status: a.w.status, TotalMS: millis(now.Sub(a.began)),
+		PromptTokens: r.Usage.PromptTokens, CachedTokens: r.Usage.CachedTokens, CompletionTokens: r.Usage.CompletionTokens,
+		FinishReason: r.FinishReason, Error: a.out.err}
+	if o.CompletionTokens == nil && a.out.events && a.ep.Generates() {
+		n := r.OutputEvents
+		o.CompletionTokens, o.Estimated = &n, true
+	}
+	if !a.out.firstAt.IsZero() {
+		ms := millis(a.out.firstAt.Sub(a.began))
+		o.TTFTMS = &ms
+		if n := o.CompletionTokens; n != nil && *n > 1 {
+			ms := millis(a.out.lastAt.Sub(a.out.firstAt)) / float64(*n-1)
+			o.TPOTMS = &ms
+		}
+	}
+	o.SLOMet = a.sloMet(o)
+	return o
+}
+
+// sloMet judges by the class, or by what the caller asked for where it did. A response that is no stream shows no
+// first token; it is held to what TTFT and TPOT together allow for its length.
+func (a *arrival) sloMet(o *journal.Outcome) bool {
+	if a.out.result.Ending != dialect.EndWhole {
+		return false
+	}
+	slo := a.s.o.Classes[a.class]
+	if a.facts.TTFT > 0 {
+		slo.TTFT = a.facts.TTFT
+	}
+	if a.facts.TPOT > 0 {
+		slo.TPOT = a.facts.TPOT
+	}
+	ttft, tpot := millis(slo.TTFT), millis(slo.TPOT)
+	if !a.out.events {
+		return withinWhole(o, ttft, tpot, a.ep.Generates())
+	}
+	return (ttft == 0 || (o.TTFTMS != nil && *o.TTFTMS <= ttft)) && (tpot == 0 || o.TPOTMS == nil || *o.TPOTMS <= tpot)
+}
+
+func withinWhole(o *journal.Outcome, ttft, tpot float64, generates bool) bool {
+	more := 0
+	if generates && o.CompletionTokens != nil {
+		more = max(*o.CompletionTokens-1, 0)
+	}
+	unlimited := ttft == 0 || (more > 0 && tpot == 0)
+	return unlimited || o.TotalMS <= ttft+tpot*float64(more)
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

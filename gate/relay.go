@@ -1,0 +1,303 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"admitd/gate/dialect"
+	"admitd/gate/reason"
+)
+
+const (
+	// maxPending bounds what is kept back while a stream's status waits for its first event, in bytes.
+	maxPending = 64 << 10
+	// progressTokens and progressEvery bound how often the controller hears of a stream.
+	progressTokens = 16
+	progressEvery  = 250 * time.Millisecond
+	// engineFullWait is told when the engine's own queue was full: it knows no time.
+	engineFullWait = 2 * time.Second
+	// engineDownWait is told when the engine could not be reached although it should be there.
+	engineDownWait = 5 * time.Second
+)
+
+// flow is one admitted request on its way through the engine.
+type flow struct {
+	a      *arrival
+	ctx    context.Context
+	cancel context.CancelFunc
+	pump   *pump
+	body   *payload
+	rc     *http.ResponseController
+	filter *dialect.Filter
+	resp   *http.Response
+
+	// committed: a status was sent. kept: it was sent for a keep-alive, before the engine's own was known.
+	committed, kept bool
+	// closed: the filter was asked for its findings. lost: bytes could not be written to the caller.
+	closed, lost bool
+	// pending is what came before that.
+	pending []byte
+	edge    edge
+
+	first, alive *time.Timer
+
+	// counted output events; reported to the controller so many tokens, at that time.
+	counted  int
+	reported int
+	reportAt time.Time
+}
+
+// forward sends the admitted request and relays the response. What it leaves in a.out, finish settles.
+func (a *arrival) forward() {
+	edits := a.edits()
+	body, err := dialect.Splice(a.ep, a.body, edits)
+	if err != nil {
+		a.out.result.Ending, a.out.err = dialect.EndInvalid, "the body could not be spliced"
+		a.reject(reason.BadRequest, "The body cannot be passed on with the model name that the engine needs; send plain JSON.", 0)
+		return
+	}
+	ctx, cancel := context.WithCancel(a.r.Context())
+	defer cancel()
+	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}, rc: http.NewResponseController(a.w)}
+	a.body = nil
+	f.pump = startPump(ctx, a.pool.Engine.Transport(), a.upstreamRequest(ctx, f.body))
+	f.first, f.alive = stopped(), stopped()
+	defer f.first.Stop()
+	defer f.alive.Stop()
+	f.rearm()
+	f.run()
+}
+
+// edits are the only changes of the request.
+func (a *arrival) edits() dialect.Edits {
+	e := dialect.Edits{DropPriority: true, IncludeUsage: a.addsUsage()}
+	if m := a.pool.EngineModel; m != "" && a.facts.Model != "" && m != a.facts.Model {
+		e.Model = &m
+	}
+	return e
+}
+
+// addsUsage: the gate wants to know what a stream cost, whether or not the caller does.
+func (a *arrival) addsUsage() bool {
+	k := a.ep.Kind
+	return a.facts.Stream && !a.facts.IncludeUsage && (k == dialect.KindChat || k == dialect.KindCompletions)
+}
+
+// responseModel is the name to put into the response; "" when it stays.
+func (a *arrival) responseModel() string {
+	if a.s.o.ModelNameInResponse != ModelAsked || a.facts.Model == "" || a.pool.EngineModel == "" || a.facts.Model == a.pool.EngineModel {
+		return ""
+	}
+	return a.facts.Model
+}
+
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// reject answers an arrival that had been admitted; the decision is on record already, the outcome will be.
+func (a *arrival) reject(code reason.Code, message string, after time.Duration) {
+	a.writeRefusal(a.complete(refusal{code: code, message: message, retryAfter: after}))
+}
+
+func (f *flow) run() {
+	for more := true; more; {
+		select {
+		case <-f.ctx.Done():
+			f.left()
+			return
+		case h := <-f.pump.heads:
+			more = f.onHead(h)
+		case c := <-f.pump.chunks:
+			more = f.onChunk(c)
+		case <-f.first.C:
+			more = f.commit()
+		case <-f.alive.C:
+			more = f.keepAlive()
+		}
+	}
+}
+
+// left ends a request whose caller went away: the engine is told by cancelling, and what it produced so far counts.
+// A response that had been passed on whole stays whole.
+func (f *flow) left() {
+	f.cancel()
+	f.closeFilter()
+	if f.lost || f.a.out.result.Ending != dialect.EndWhole {
+		f.a.out.result.Ending, f.a.out.err = dialect.EndCaller, ""
+	}
+}
+
+// closeFilter takes the filter's findings, once; rest is what it still held back.
+func (f *flow) closeFilter() (rest []byte) {
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	if f.filter == nil {
+		f.a.out.result.Ending = dialect.EndError
+		return nil
+	}
+	rest, f.a.out.result = f.filter.Close()
+	return rest
+}
+
+func (f *flow) onHead(h head) (more bool) {
+	if h.err != nil {
+		return f.unreachable(h.err)
+	}
+	a := f.a
+	f.resp = h.resp
+	if f.body.drop() {
+		a.dropBody()
+	}
+	a.out.events = isEventStream(h.resp)
+	f.filter = dialect.NewFilter(dialect.FilterOptions{Endpoint: a.ep, Stream: a.out.events, Status: h.resp.StatusCode,
+		StripUsage: a.addsUsage(), RewriteModel: a.responseModel()})
+	if f.committed {
+		return true
+	}
+	if !a.out.events || h.resp.StatusCode != http.StatusOK || a.s.o.FirstEventWait < 0 {
+		return f.commit()
+	}
+	f.first.Reset(a.s.o.FirstEventWait)
+	return true
+}
+
+func isEventStream(r *http.Response) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+}
+
+// unreachable: no byte of an answer came. The request is not sent again, for it may have started.
+func (f *flow) unreachable(err error) bool {
+	if gone(f.a.r.Context()) {
+		f.left()
+		return false
+	}
+	a := f.a
+	a.s.o.Logger.Warn("the engine could not be reached", "request_id", a.id, "pool", a.pool.Model, "error", err)
+	a.out.result.Ending, a.out.err = dialect.EndError, "the engine could not be reached"
+	f.refuseOrTell(reason.EngineDown, "The engine closed the connection before it answered; admitd is looking after it. Try again in a moment.", engineDownWait)
+	return false
+}
+
+// refuseOrTell refuses while no status was sent, and says it inside the stream after that.
+func (f *flow) refuseOrTell(code reason.Code, message string, after time.Duration) {
+	if !f.committed {
+		f.a.reject(code, message, after)
+		return
+	}
+	entry, _ := reason.Lookup(code)
+	f.tell(f.a.statusOf(code, entry), message)
+}
+
+// tell writes an error event and the dialect's terminal mark into a stream that has begun.
+func (f *flow) tell(status int, message string) {
+	if gap := f.edge.close(); gap != "" {
+		f.write([]byte(gap))
+	}
+	f.write(dialect.StreamError(f.a.ep.Family, f.a.ep.Kind, status, message))
+}
+
+func (f *flow) onChunk(c chunk) (more bool) {
+	data := f.filter.Feed(c.data)
+	f.count()
+	ok := f.forwardBytes(data)
+	if c.err == nil {
+		f.pump.giveBack(c)
+		return ok
+	}
+	if ok {
+		f.onEnd(c.err)
+	}
+	return false
+}
+
+// forwardBytes passes bytes on, or keeps them while the status waits. It reports whether to go on.
+func (f *flow) forwardBytes(data []byte) bool {
+	switch {
+	case f.misfit():
+		return true
+	case f.committed:
+		return f.write(data)
+	}
+	f.pending = append(f.pending, data...)
+	ev, seen := f.filter.FirstEvent()
+	if seen && ev.IsError {
+		f.convert(ev)
+		return false
+	}
+	if seen || len(f.pending) > maxPending {
+		return f.commit()
+	}
+	return true
+}
+
+// misfit: a keep-alive promised an event stream, and the engine answered something else. Its bytes cannot be
+// passed on; its ending is told inside the stream.
+func (f *flow) misfit() bool {
+	return f.kept && !(f.a.out.events && f.resp.StatusCode == http.StatusOK)
+}
+
+// commit sends the status, the headers and what had been kept back.
+func (f *flow) commit() bool {
+	if f.committed {
+		return true
+	}
+	f.committed = true
+	f.first.Stop()
+	a := f.a
+	h := a.w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	status := http.StatusOK
+	if f.resp != nil {
+		h.Del("Content-Type")
+		downstreamHeader(h, f.resp.Header, a.addsUsage() || a.responseModel() != "")
+		status = f.resp.StatusCode
+	}
+	h.Set("X-Admitd-Decision", reason.VerdictAdmit)
+	h.Set("X-Admitd-Request-Id", a.id)
+	if a.out.events || f.kept {
+		streamHeader(h)
+	}
+	a.w.WriteHeader(status)
+	pending := f.pending
+	f.pending = nil
+	if len(pending) == 0 && (a.out.events || f.kept) {
+		return f.flush()
+	}
+	return f.write(pending)
+}
+
+// write passes bytes on at once. A caller that cannot be written to has left.
+func (f *flow) write(data []byte) bool {
+	if len(data) == 0 {
+		return true
+	}
+	f.edge.see(data)
+	if _, err := f.a.w.Write(data); err != nil {
+		f.lost = true
+		f.left()
+		return false
+	}
+	f.rearm()
+	if f.a.out.events || f.kept {
+		return f.flush()
+	}
+	return true
+}
+
+func (f *flow) flush() bool {
+	if err := f.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		f.lost = true
+		f.left()
+		return false
+	}
+	return true
+}
