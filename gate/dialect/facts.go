@@ -176,7 +176,7 @@ const (
 	EndInvalid Ending = "engine_invalid"
 )
 
-// Result is what an Observer knows at the end of a response.
+// Result is what a Filter knows at the end of a response.
 type Result struct {
 	Ending Ending
 	Usage  Usage
@@ -184,9 +184,11 @@ type Result struct {
 	OutputEvents int
 	// FinishReason is the last one seen, "" when none.
 	FinishReason string
-	// ErrorCode and ErrorMessage describe an error object of the engine; the message is cut to 300 bytes.
+	// ErrorCode is the HTTP status that the engine's error stands for, 0 when there was none or it did not say.
+	// ErrorMessage is cut to 300 bytes and holds no echoed input.
 	ErrorCode    int
 	ErrorMessage string
-	// UsageUnknown is true when an event was too large to be read and usage may have been in it.
+	// UsageUnknown is true when an event or body could not be read (it was cut off or is no JSON) and usage may have
+	// been in it. Size alone never makes usage unknown.
 	UsageUnknown bool
 }

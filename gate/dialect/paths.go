@@ -42,6 +42,10 @@ func NewPaths(open ...Opening) (*Paths, error) {
 		}
 		rows[i].Class = o.Class
 	}
+	return newPaths(rows), nil
+}
+
+func newPaths(rows []Endpoint) *Paths {
 	p := &Paths{rows: rows, exact: make(map[string]int, len(rows))}
 	for i, e := range rows {
 		if strings.ContainsAny(e.Path, "{*") {
@@ -50,16 +54,10 @@ func NewPaths(open ...Opening) (*Paths, error) {
 		}
 		p.exact[e.Path] = i
 	}
-	return p, nil
+	return p
 }
 
-var builtin = func() *Paths {
-	p, err := NewPaths()
-	if err != nil {
-		panic(err) // unreachable: nothing is opened
-	}
-	return p
-}()
+var builtin = newPaths(builtinRows())
 
 // Classify looks a raw escaped path up in the built-in table. See Paths.Classify.
 func Classify(method, escapedPath string) Endpoint { return builtin.Classify(method, escapedPath) }
@@ -71,9 +69,9 @@ func Table() []Endpoint { return builtin.Table() }
 func (p *Paths) Table() []Endpoint { return slices.Clone(p.rows) }
 
 // Classify returns the row of a raw escaped path (URL.EscapedPath), compared byte for byte: nothing is decoded,
-// cleaned or lower-cased, so no spelling of a path can move it into another class. Whether the method is
-// allowed is for Endpoint.Allows to say; method only chooses the row where a path has several. A path that no
-// row matches gives Class Unknown with an empty Path.
+// cleaned or lower-cased, so no spelling of a path can move it into another class. A path has one class whatever
+// the method is; Endpoint.Allows says whether the method is taken. A path that no row matches gives Class
+// Unknown with an empty Path.
 func (p *Paths) Classify(_, escapedPath string) Endpoint {
 	if i, ok := p.exact[escapedPath]; ok {
 		return p.rows[i]

@@ -1,0 +1,131 @@
+package dialect
+
+// maxHeld bounds what is held back of an event that may have to be dropped. A chunk with usage alone takes less
+// than a kilobyte; what grows beyond the bound is something else and is let go.
+const maxHeld = 64 << 10
+
+// editor makes the forwarded bytes out of the chunks, for responses in which something is replaced or dropped.
+// All methods do nothing on a nil editor.
+type editor struct {
+	// model is the JSON string that replaces model names; "" leaves them.
+	model string
+	// hold is true when events must be held until it is known whether they are dropped.
+	hold bool
+
+	chunk []byte
+	// from is the first byte of chunk that is not in out yet.
+	from    int
+	cutting bool
+	out     []byte
+	// held is where in out the undecided event begins; -1 when there is none.
+	held int
+	// carry is the undecided part of earlier chunks.
+	carry []byte
+	// dropLF is true when the line feed that comes next belongs to a dropped event.
+	dropLF bool
+}
+
+// begin starts a chunk.
+func (e *editor) begin(p []byte) {
+	e.chunk, e.from = p, 0
+	e.out = append(e.out[:0], e.carry...)
+	if e.held >= 0 {
+		e.held = 0
+	}
+	e.carry = e.carry[:0]
+}
+
+// end finishes the chunk and returns what can be forwarded; it stays valid until the next begin.
+func (e *editor) end() []byte {
+	e.advance(len(e.chunk))
+	e.chunk = nil
+	if e.held >= 0 && len(e.out)-e.held > maxHeld {
+		e.held = -1
+	}
+	if e.held < 0 {
+		return e.out
+	}
+	e.carry = append(e.carry, e.out[e.held:]...)
+	return e.out[:e.held]
+}
+
+// advance copies the chunk up to at.
+func (e *editor) advance(at int) {
+	if at <= e.from {
+		return
+	}
+	if !e.cutting {
+		e.out = append(e.out, e.chunk[e.from:at]...)
+	}
+	e.from = at
+}
+
+// cut begins a string that is replaced, at its opening quote.
+func (e *editor) cut(at int) {
+	if e == nil || e.model == "" {
+		return
+	}
+	e.advance(at)
+	e.out = append(e.out, e.model...)
+	e.cutting = true
+}
+
+// resume ends it, behind the closing quote.
+func (e *editor) resume(at int) {
+	if e == nil || !e.cutting {
+		return
+	}
+	e.advance(at)
+	e.cutting = false
+}
+
+// startEvent begins an event at its first byte.
+func (e *editor) startEvent(at int) {
+	if e == nil {
+		return
+	}
+	e.dropLF = false
+	if e.hold {
+		e.advance(at)
+		e.held = len(e.out)
+	}
+}
+
+// keepLine lets go of what stands before the event's data, such as comments.
+func (e *editor) keepLine(end int) {
+	if e == nil || e.held < 0 {
+		return
+	}
+	e.advance(end)
+	e.held = len(e.out)
+}
+
+// keepEvent decides that the event stays.
+func (e *editor) keepEvent() {
+	if e != nil {
+		e.held = -1
+	}
+}
+
+// endEvent ends the event behind its blank line.
+func (e *editor) endEvent(end int, drop bool) {
+	if e == nil {
+		return
+	}
+	e.cutting = false
+	e.advance(end)
+	if drop && e.held >= 0 {
+		e.out = e.out[:e.held]
+		e.dropLF = true
+	}
+	e.held = -1
+}
+
+// lineFeed handles the line feed behind a carriage return.
+func (e *editor) lineFeed(at int) {
+	if e == nil || !e.dropLF {
+		return
+	}
+	e.advance(at)
+	e.from, e.dropLF = at+1, false
+}
