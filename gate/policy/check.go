@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -108,6 +109,7 @@ func (c *checker) wholeNumbers() {
 	var raw struct {
 		Params map[string]any `yaml:"params"`
 		Hold   map[string]any `yaml:"hold"`
+		Codes  map[string]any `yaml:"codes"`
 	}
 	if err := yaml.Unmarshal(c.src, &raw); err != nil {
 		return
@@ -120,6 +122,9 @@ func (c *checker) wholeNumbers() {
 	look("params.max_in_flight", raw.Params["max_in_flight"])
 	look("params.max_waiting", raw.Params["max_waiting"])
 	look("hold.max_requests", raw.Hold["max_requests"])
+	for _, code := range slices.Sorted(maps.Keys(raw.Codes)) {
+		look("codes."+code, raw.Codes[code])
+	}
 }
 
 const maxCount = 1_000_000

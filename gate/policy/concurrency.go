@@ -40,7 +40,7 @@ func (c inFlightRule) eval(r Request, s State) finding {
 	f.step.Result = Fail
 	f.step.Text = fmt.Sprintf("%d would be in flight, above the limit %d", after, c.max)
 	f.code = reason.SlotsFull
-	f.message = fmt.Sprintf("%s would be in flight with this one, and the policy allows %d (max_in_flight)", count(after, "request"), c.max)
-	f.flip = fmt.Sprintf("admitted with max_in_flight %d, or when %d more have ended", after, after-c.max)
+	f.message = fmt.Sprintf("%s would be in flight with this one%s, and the policy allows %d (max_in_flight)", count(after, "request"), promised(s), c.max)
+	f.flip = fmt.Sprintf("admitted with max_in_flight %d, or after %s", after, count(after-c.max, "ending"))
 	return f
 }

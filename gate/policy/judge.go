@@ -42,6 +42,8 @@ func (p *ruled) Decide(r Request, s State) Decision {
 	if r.Sequences < 1 {
 		r.Sequences = 1
 	}
+	s.Running.Name, s.Waiting.Name = signals.Running, signals.Waiting
+	s.KVUsed.Name, s.KVCapacity.Name = signals.KVUsed, signals.KVCapacity
 	d := Decision{Verdict: Admit, Reason: reason.OK, Trace: make([]Step, 0, len(p.rules)+1)}
 	if step, idle := p.idle(s); idle && len(p.rules) > 0 {
 		d.Trace = append(d.Trace, step)
@@ -185,6 +187,14 @@ func ledgerInput(name string, v float64, u signals.Unit) Input {
 
 func paramInput(name string, v float64, u signals.Unit) Input {
 	return Input{Name: name, Value: v, Unit: string(u), State: "param"}
+}
+
+// promised says in a message what is kept for ticket holders.
+func promised(s State) string {
+	if s.Promised == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d kept for callers whose time has come", s.Promised)
 }
 
 // count gives "1 request" or "3 requests".

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 
 	"admitd/gate/reason"
 	"admitd/signals"
@@ -20,6 +21,9 @@ type kvRule struct {
 	onStale     OnStale
 	blindPasses bool
 }
+
+// rounding absorbs what adding two fractions may be off by.
+const rounding = 1e-9
 
 func (k kvRule) name() string   { return "kv_used" }
 func (k kvRule) limit() float64 { return k.max }
@@ -62,7 +66,7 @@ func (k kvRule) compare(now, need, capacity float64, r Request, s State, note st
 	if need == 0 {
 		sum = "KV use " + percent(after)
 	}
-	if after <= k.max {
+	if after <= k.max+rounding {
 		f.step.Text = fmt.Sprintf("%s, limit %s", sum, percent(k.max))
 		return f
 	}
@@ -72,7 +76,7 @@ func (k kvRule) compare(now, need, capacity float64, r Request, s State, note st
 	f.message = fmt.Sprintf("the engine's KV cache would be %s full with this request, and the policy allows %s (max_kv_used)", percent(after), percent(k.max))
 	f.flip = fmt.Sprintf("admitted when KV use is at most %s", percent(max(0, k.max-need)))
 	if capacity > 0 {
-		f.flip = fmt.Sprintf("admitted when %d tokens have been freed", int((after-k.max)*capacity)+1)
+		f.flip = fmt.Sprintf("admitted when %s have been freed", count(max(1, int(math.Ceil((after-k.max)*capacity-1e-6))), "token"))
 	}
 	return f
 }

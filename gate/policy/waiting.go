@@ -47,8 +47,8 @@ func (w waitingRule) eval(r Request, s State) finding {
 	f.step.Result = Fail
 	f.step.Text = fmt.Sprintf("%d would wait inside the engine, above the limit %d", after, w.max)
 	f.code = reason.QueueDepth
-	f.message = fmt.Sprintf("%s would wait inside the engine with this one, and the policy allows %d (max_waiting)", count(after, "request"), w.max)
-	f.flip = fmt.Sprintf("admitted with max_waiting %d, or when %d fewer wait", after, after-w.max)
+	f.message = fmt.Sprintf("%s would wait inside the engine with this one%s, and the policy allows %d (max_waiting)", count(after, "request"), promised(s), w.max)
+	f.flip = fmt.Sprintf("admitted with max_waiting %d, or after %s", after, count(after-w.max, "ending"))
 	return f
 }
 
