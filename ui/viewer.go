@@ -166,7 +166,13 @@ func (v *viewer) write(first [][]byte) string {
 	for {
 		select {
 		case <-v.readEnded:
-			return v.leftBy()
+			// The reader may have ended because it asked for a farewell.
+			select {
+			case <-v.endOffer:
+				return v.sayFarewell()
+			default:
+				return endGone
+			}
 		case <-v.endOffer:
 			return v.sayFarewell()
 		case <-ping.C:
@@ -243,16 +249,7 @@ func (v *viewer) broken(err error) string {
 	return endGone
 }
 
-// leftBy names the end of a connection whose reader ended.
-func (v *viewer) leftBy() string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.farewell != nil {
-		return v.farewell.cause
-	}
-	return endGone
-}
-
+// sayFarewell is the orderly end.
 func (v *viewer) sayFarewell() string {
 	v.mu.Lock()
 	f := *v.farewell
