@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"sort"
 	"strconv"
@@ -113,10 +114,12 @@ type faultSet struct {
 	armed    map[Fault]armed
 	ready    time.Time
 	requests int
+	// changed is closed and replaced when a fault may have begun or ended.
+	changed chan struct{}
 }
 
 func newFaultSet(list []string) (*faultSet, error) {
-	f := &faultSet{armed: make(map[Fault]armed)}
+	f := &faultSet{armed: make(map[Fault]armed), changed: make(chan struct{})}
 	for _, s := range list {
 		name, a, err := parseFault(s)
 		if err != nil {
@@ -132,6 +135,12 @@ func (f *faultSet) setReady(t time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ready = t
+	f.signal()
+}
+
+func (f *faultSet) signal() {
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // request counts one inference request.
@@ -139,6 +148,9 @@ func (f *faultSet) request() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests++
+	if len(f.armed) > 0 {
+		f.signal()
+	}
 }
 
 // on reports whether a fault holds now.
@@ -146,7 +158,37 @@ func (f *faultSet) on(name Fault) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a, ok := f.armed[name]
-	return ok && f.requests >= a.requests && (a.after == 0 || f.left(a) <= 0)
+	return ok && f.holds(a)
+}
+
+func (f *faultSet) holds(a armed) bool {
+	return f.requests >= a.requests && (a.after == 0 || f.left(a) <= 0)
+}
+
+// wait returns nil once a fault holds, or the context's error.
+func (f *faultSet) wait(ctx context.Context, name Fault) error {
+	for {
+		f.mu.Lock()
+		a, ok := f.armed[name]
+		holds, changed, left := ok && f.holds(a), f.changed, f.left(a)
+		f.mu.Unlock()
+		if holds {
+			return nil
+		}
+		if !ok || left <= 0 {
+			left = time.Hour
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-t.C:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
 }
 
 // left is the time until a fault's delay is over; the longest possible before ready.
@@ -180,6 +222,7 @@ func (f *faultSet) nextDue() (time.Duration, bool) {
 func (f *faultSet) set(name Fault, a armed, on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	defer f.signal()
 	if on {
 		f.armed[name] = a
 		return

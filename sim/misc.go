@@ -6,8 +6,13 @@ import (
 	"github.com/tidwall/gjson"
 )
 
+// health says that the HTTP server is there, whatever the engine does: only a dead core makes it a 503.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", "0")
+	if s.dead.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
 	w.WriteHeader(http.StatusOK)
 }
 

@@ -37,45 +37,37 @@ func (s *Server) Run(ctx context.Context, address string, listen func() (net.Lis
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	s.faults.setReady(time.Now())
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: time.Minute, IdleTimeout: 5 * time.Second}
-	failed := make(chan error, 1)
+	failed, crashed := make(chan error, 1), make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
+	watch, cancel := context.WithCancel(ctx)
+	go func() { crashed <- s.faults.wait(watch, FaultExit0Crash) }()
+	defer func() {
+		cancel()
+		<-crashed
+	}()
 	var result error
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 		s.drain()
-	case <-s.crashed(ctx):
+	case err := <-crashed:
+		crashed <- err // the deferred wait takes it
+		if err != nil {
+			s.drain()
+			break
+		}
 		result = ErrCrashed
+		s.dead.Store(true)
 		s.engineLine(true, "EngineCore encountered a fatal error.")
 	}
+	// A driver that is closed already has failed everything.
 	_ = s.driver.do(func() {
 		s.driver.fail(&apiError{Status: 500, Type: "InternalServerError", Message: engineDeadText})
 	})
 	s.shutdown(srv)
 	<-failed
 	return result
-}
-
-// crashed returns a channel that is closed when the crash fault comes due; never for a context that ended.
-func (s *Server) crashed(ctx context.Context) <-chan struct{} {
-	due := make(chan struct{})
-	if _, ok := s.faults.asked(FaultExit0Crash); !ok {
-		return due
-	}
-	go func() {
-		tick := time.NewTicker(10 * time.Millisecond)
-		defer tick.Stop()
-		for !s.faults.on(FaultExit0Crash) {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-		close(due)
-	}()
-	return due
 }
 
 // drain refuses new work and lets the rest go on for as long as the engine would.

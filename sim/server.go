@@ -24,6 +24,8 @@ type Server struct {
 	routes  map[string]map[string]http.HandlerFunc
 	// draining is set once the stop was asked for; load counts inference requests in progress.
 	draining atomic.Bool
+	// dead is set when the engine's core has died.
+	dead     atomic.Bool
 	load     atomic.Int64
 	requests atomic.Uint64
 

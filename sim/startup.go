@@ -12,7 +12,9 @@ import (
 // StartError means that a fault made starting fail; the process is to exit with status 1.
 type StartError struct{ Fault Fault }
 
-func (e *StartError) Error() string { return fmt.Sprintf("starting failed as the fault %s asks", e.Fault) }
+func (e *StartError) Error() string {
+	return fmt.Sprintf("starting failed as the fault %s asks", e.Fault)
+}
 
 // slowStartDefault is how much longer slow-start loads when it is given no duration.
 const slowStartDefault = 30 * time.Second
