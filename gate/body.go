@@ -38,17 +38,27 @@ func (b *budget) give(n int64) {
 	b.used -= n
 }
 
+// hurryBody gives the body a time to arrive in, from now. It counts for a body that nobody reads as well: net/http
+// waits for small ones before it answers. The deadline is for the socket, so it is real time whatever the gate's
+// clock is; writers without a socket (in tests) have none.
+func (a *arrival) hurryBody() {
+	if a.r.Body != nil && a.r.Body != http.NoBody {
+		_ = http.NewResponseController(a.w).SetReadDeadline(time.Now().Add(a.s.o.Limits.BodyTimeout))
+	}
+}
+
 // readBody reads the whole body, once, within the limits. What it takes from the budget dropBody gives back.
-func (a *arrival) readBody() *refusal {
-	// The deadline is for the socket, so it is real time whatever the gate's clock is. Writers without one (tests) refuse it.
-	rc := http.NewResponseController(a.w)
-	if err := rc.SetReadDeadline(time.Now().Add(a.s.o.Limits.BodyTimeout)); err == nil {
-		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	}
+func (a *arrival) readBody() (ref *refusal) {
 	if a.r.ContentLength >= 0 {
-		return a.readKnown(a.r.ContentLength)
+		ref = a.readKnown(a.r.ContentLength)
+	} else {
+		ref = a.readUnknown()
 	}
-	return a.readUnknown()
+	if ref == nil {
+		// From here on the connection is read only to see the caller leave, however long the answer takes.
+		_ = http.NewResponseController(a.w).SetReadDeadline(time.Time{})
+	}
+	return ref
 }
 
 func (a *arrival) readKnown(n int64) *refusal {

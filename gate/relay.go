@@ -106,14 +106,19 @@ func (a *arrival) reject(code reason.Code, message string, after time.Duration) 
 }
 
 func (f *flow) run() {
+	// The head comes first even when a chunk is ready in the same instant: nil receives nothing.
+	var chunks <-chan chunk
 	for more := true; more; {
+		if f.resp != nil {
+			chunks = f.pump.chunks
+		}
 		select {
 		case <-f.ctx.Done():
 			f.left()
 			return
 		case h := <-f.pump.heads:
 			more = f.onHead(h)
-		case c := <-f.pump.chunks:
+		case c := <-chunks:
 			more = f.onChunk(c)
 		case <-f.first.C:
 			more = f.commit()

@@ -78,6 +78,7 @@ func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // walk takes the arrival from the door to its answer.
 func (a *arrival) walk() {
+	a.hurryBody()
 	if ref := a.front(); ref != nil {
 		a.refuse(*ref)
 		return
