@@ -66,8 +66,27 @@ func (c *core) absorb(s scraped) *Snapshot {
 	readings := c.readAll(p, now, s.at)
 	c.markFlat(readings, now, s)
 	c.counters.add(s.at, now)
+	meta.tokens = tokensOf(now, readings)
 	c.snap = NewSnapshot(meta, readings...)
 	return c.snap
+}
+
+// tokensOf sums the prompt and output token counters that the rates come from; nil when neither is on the page.
+func tokensOf(now counters, readings []Signal) *float64 {
+	var sum *float64
+	for _, r := range readings {
+		if r.Name != PrefillRate && r.Name != DecodeRate {
+			continue
+		}
+		if _, ok := now[r.Source]; ok {
+			t := total(now, r.Source)
+			if sum != nil {
+				t += *sum
+			}
+			sum = &t
+		}
+	}
+	return sum
 }
 
 // fail records a scrape that told nothing.

@@ -122,6 +122,16 @@ type Snapshot struct {
 	// StaleAfter is the age from which At makes every signal Stale.
 	StaleAfter time.Duration
 	signals    map[Name]Signal
+	tokens     *float64
+}
+
+// TokensTotal is the engine's own count of prompt and output tokens since it started; known is false when it does
+// not export one. It only grows within one Life: what does not grow while work is in hand is an engine that is stuck.
+func (s *Snapshot) TokensTotal() (tokens float64, known bool) {
+	if s == nil || s.tokens == nil {
+		return 0, false
+	}
+	return *s.tokens, true
 }
 
 // Get returns the signal as it stands at the time now: a reading older than StaleAfter is Stale, a name that

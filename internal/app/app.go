@@ -185,7 +185,7 @@ func (a *instance) stop(gateSrv, adminSrv *http.Server, stopEngine func(), engin
 	if err := gateSrv.Shutdown(short); err != nil {
 		_ = gateSrv.Close()
 	}
-	a.admin.Goodbye("admitd is stopping")
+	a.admin.Close("admitd is stopping")
 	if err := adminSrv.Shutdown(short); err != nil {
 		_ = adminSrv.Close()
 	}

@@ -86,10 +86,10 @@ func firstEventWait(d time.Duration) time.Duration {
 	return d
 }
 
-func openPaths(paths []config.OpenPath) []gate.OpenPath {
-	out := make([]gate.OpenPath, 0, len(paths))
+func openPaths(paths []config.OpenPath) []dialect.Opening {
+	out := make([]dialect.Opening, 0, len(paths))
 	for _, p := range paths {
-		out = append(out, gate.OpenPath{Path: p.Path, Class: dialect.Class(p.Class)})
+		out = append(out, dialect.Opening{Path: p.Path, Class: dialect.Class(p.Class)})
 	}
 	return out
 }

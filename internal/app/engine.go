@@ -20,8 +20,8 @@ var ErrNoEngine = errors.New(`no inference engine found: neither vllm nor sglang
   or attach to one:   --engine external --engine-url http://127.0.0.1:8000
   or try admitd with its simulated engine (answers are made up):  --engine sim`)
 
-// chooseEngine turns engine.kind auto into a kind, and finds its program.
-func chooseEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, error) {
+// FindEngine turns engine.kind auto into a kind, and finds its program.
+func FindEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, error) {
 	switch e.Kind {
 	case "sim":
 		return supervisor.Sim, "", nil
@@ -83,7 +83,7 @@ func findSGLang(ctx context.Context, binary string) (string, error) {
 
 // engineOptions says how to run the engine of one pool.
 func engineOptions(ctx context.Context, c config.Config, stateDir string) (supervisor.Options, error) {
-	kind, binary, err := chooseEngine(ctx, c.Engine)
+	kind, binary, err := FindEngine(ctx, c.Engine)
 	if err != nil {
 		return supervisor.Options{}, err
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"admitd/gate/policy"
+)
+
+func (e *env) policyCommand() *cli.Command {
+	return &cli.Command{
+		Name: "policy", Usage: "look at and change the running policy",
+		Subcommands: []*cli.Command{
+			{Name: "show", Usage: "print the running policy", Flags: adminFlags(outputFlag()), Action: e.policyShow},
+			{
+				Name: "apply", Usage: "make a policy file the running policy", ArgsUsage: "FILE",
+				Description: "FILE may be - for standard input.",
+				Flags: adminFlags(outputFlag(),
+					&cli.StringFlag{Name: "if-match", Usage: "only if the running revision is `REV`"},
+					&cli.StringFlag{Name: "note", Usage: "a `NOTE` for the history"},
+				),
+				Action: e.policyApply,
+			},
+			{
+				Name: "diff", Usage: "compare a policy file with the running policy", ArgsUsage: "FILE", Flags: adminFlags(outputFlag()),
+				Description: "Ends with 3 when they differ.", Action: e.policyDiff,
+			},
+			{
+				Name: "revert", Usage: "go back to an earlier revision (default: the one before)", ArgsUsage: "[REV]",
+				Flags: adminFlags(outputFlag()), Action: e.policyRevert,
+			},
+		},
+	}
+}
+
+func (e *env) policyShow(ctx *cli.Context) error {
+	c, err := e.client(ctx)
+	if err != nil {
+		return err
+	}
+	doc, err := c.Policy(ctx.Context)
+	if err != nil {
+		return err
+	}
+	return e.output(ctx, doc, func(w io.Writer) {
+		fmt.Fprintf(w, "# %s@%s, from %s, since %s\n", doc.Name, doc.Rev, doc.Source, doc.At.Local().Format("2006-01-02 15:04:05"))
+		for _, n := range doc.Needs {
+			fmt.Fprintf(w, "# needs %s (%s): %s\n", n.Signal, n.State, n.Why)
+		}
+		fmt.Fprint(w, doc.Text)
+	})
+}
+
+func readFileOrStdin(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(os.Stdin, 1<<20))
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	return b, nil
+}
+
+func (e *env) policyApply(ctx *cli.Context) error {
+	text, err := readFileOrStdin(ctx.Args().First())
+	if err != nil {
+		return err
+	}
+	c, err := e.client(ctx)
+	if err != nil {
+		return err
+	}
+	res, err := c.PutPolicy(ctx.Context, text, ctx.String("if-match"), ctx.String("note"))
+	if err != nil {
+		return places(err)
+	}
+	return e.printReload(ctx, res)
+}
+
+func (e *env) policyDiff(ctx *cli.Context) error {
+	text, err := readFileOrStdin(ctx.Args().First())
+	if err != nil {
+		return err
+	}
+	draft, err := policy.Parse(ctx.Args().First(), text)
+	if err != nil {
+		return err
+	}
+	c, err := e.client(ctx)
+	if err != nil {
+		return err
+	}
+	doc, err := c.Policy(ctx.Context)
+	if err != nil {
+		return err
+	}
+	diff := policy.Diff(doc.Spec, *draft)
+	if diff == nil {
+		diff = []string{}
+	}
+	err = e.output(ctx, map[string]any{"running": doc.Rev, "diff": diff}, func(w io.Writer) {
+		if len(diff) == 0 {
+			fmt.Fprintf(w, "no difference to %s@%s\n", doc.Name, doc.Rev)
+		}
+		for _, line := range diff {
+			fmt.Fprintln(w, line)
+		}
+	})
+	if err == nil && len(diff) > 0 {
+		return &exitError{code: exitFindings}
+	}
+	return err
+}
+
+func (e *env) policyRevert(ctx *cli.Context) error {
+	c, err := e.client(ctx)
+	if err != nil {
+		return err
+	}
+	res, err := c.Revert(ctx.Context, ctx.Args().First())
+	if err != nil {
+		return places(err)
+	}
+	return e.printReload(ctx, res)
+}
