@@ -5,7 +5,6 @@ package nvml
 import (
 	"fmt"
 	"math"
-	"sort"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -82,7 +81,7 @@ func (l *goLibrary) Device(index int) (Handle, error) {
 	return &goDevice{l: l, d: d}, nil
 }
 
-func (l *goLibrary) Events(devices []Handle) (Events, error) {
+func (l *goLibrary) Events() (Events, error) {
 	for _, symbol := range []string{"nvmlDeviceRegisterEvents", "nvmlEventSetWait", "nvmlEventSetFree"} {
 		if err := l.need(symbol); err != nil {
 			return nil, err
@@ -92,24 +91,6 @@ func (l *goLibrary) Events(devices []Handle) (Events, error) {
 	if err != nil {
 		return nil, err
 	}
-	registered := 0
-	var last error
-	for _, h := range devices {
-		d, ok := h.(*goDevice)
-		if !ok {
-			continue
-		}
-		if last = check("nvmlDeviceRegisterEvents", d.d.RegisterEvents(nvml.EventTypeXidCriticalError, set)); last == nil {
-			registered++
-		}
-	}
-	if registered == 0 {
-		set.Free()
-		if last == nil {
-			last = &Error{Op: "nvmlDeviceRegisterEvents", Code: CodeNotSupported}
-		}
-		return nil, last
-	}
 	return &goEvents{l: l, set: set}, nil
 }
 
@@ -118,19 +99,27 @@ type goEvents struct {
 	set nvml.EventSet
 }
 
-func (e *goEvents) Next() (uuid string, xid uint64, ok bool, err error) {
+func (e *goEvents) Register(h Handle) error {
+	const op = "nvmlDeviceRegisterEvents"
+	d, ok := h.(*goDevice)
+	if !ok {
+		return &Error{Op: op, Code: CodeInvalidArgument}
+	}
+	return check(op, d.d.RegisterEvents(nvml.EventTypeXidCriticalError, e.set))
+}
+
+func (e *goEvents) Next() (Handle, uint64, error) {
 	data, ret := e.set.Wait(0)
 	if ret == nvml.ERROR_TIMEOUT {
-		return "", 0, false, nil
+		return nil, 0, nil
 	}
 	if err := check("nvmlEventSetWait", ret); err != nil {
-		return "", 0, false, err
+		return nil, 0, err
 	}
 	if data.EventType&nvml.EventTypeXidCriticalError == 0 || data.Device == nil {
-		return "", 0, false, nil
+		return nil, 0, nil
 	}
-	uuid, err = guarded(e.l, "nvmlDeviceGetUUID", data.Device.GetUUID)
-	return uuid, data.EventData, err == nil, err
+	return &goDevice{l: e.l, d: data.Device}, data.EventData, nil
 }
 
 func (e *goEvents) Close() error { return check("nvmlEventSetFree", e.set.Free()) }
@@ -214,31 +203,23 @@ func (d *goDevice) ECC() (uint64, error) {
 	})
 }
 
-// Processes joins compute and graphics processes. A process may be in both lists with the same memory.
-func (d *goDevice) Processes() ([]Process, error) {
-	compute, err := guarded(d.l, "nvmlDeviceGetComputeRunningProcesses", d.d.GetComputeRunningProcesses)
-	if err != nil {
-		return nil, err
-	}
-	graphics, err := guarded(d.l, "nvmlDeviceGetGraphicsRunningProcesses", d.d.GetGraphicsRunningProcesses)
-	if err != nil && stateFor(codeOf(err)) == Lost {
-		return nil, err
-	}
-	byPID := map[int]Process{}
-	for _, info := range append(append([]nvml.ProcessInfo(nil), compute...), graphics...) {
+func (d *goDevice) ComputeProcesses() ([]Process, error) {
+	return processes(guarded(d.l, "nvmlDeviceGetComputeRunningProcesses", d.d.GetComputeRunningProcesses))
+}
+
+func (d *goDevice) GraphicsProcesses() ([]Process, error) {
+	return processes(guarded(d.l, "nvmlDeviceGetGraphicsRunningProcesses", d.d.GetGraphicsRunningProcesses))
+}
+
+// processes translates a list. NVML writes all ones where it does not know the memory.
+func processes(infos []nvml.ProcessInfo, err error) ([]Process, error) {
+	var out []Process
+	for _, info := range infos {
 		p := Process{PID: int(info.Pid)}
 		if used := info.UsedGpuMemory; used != math.MaxUint64 {
 			p.UsedBytes = &used
 		}
-		if old, ok := byPID[p.PID]; ok && (p.UsedBytes == nil || (old.UsedBytes != nil && *old.UsedBytes >= *p.UsedBytes)) {
-			continue
-		}
-		byPID[p.PID] = p
-	}
-	out := make([]Process, 0, len(byPID))
-	for _, p := range byPID {
 		out = append(out, p)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].PID < out[j].PID })
-	return out, nil
+	return out, err
 }

@@ -7,6 +7,7 @@ import (
 
 // Library is the part of NVML that the monitor needs. Nothing but Init may be called before an Init succeeded or
 // after a Shutdown. A call may block for ever. No two calls are made at once. Errors are *Error.
+// Each method is one call into NVML, so that a call that hangs can be named and nothing follows it.
 type Library interface {
 	Init() error
 	Shutdown() error
@@ -16,8 +17,8 @@ type Library interface {
 	Count() (int, error)
 	// Device opens the GPU of that index, 0 to Count-1.
 	Device(index int) (Handle, error)
-	// Events subscribes to critical errors of the devices.
-	Events(devices []Handle) (Events, error)
+	// Events opens a queue of critical errors that no device reports to yet.
+	Events() (Events, error)
 }
 
 // Handle is one GPU.
@@ -34,14 +35,17 @@ type Handle interface {
 	Throttle() ([]string, error)
 	// ECC counts uncorrected errors since the driver was loaded.
 	ECC() (uint64, error)
-	// Processes lists who holds memory; Ours is not set.
-	Processes() ([]Process, error)
+	// ComputeProcesses and GraphicsProcesses list who holds memory; Ours is not set. A process may be in both.
+	ComputeProcesses() ([]Process, error)
+	GraphicsProcesses() ([]Process, error)
 }
 
 // Events delivers critical errors.
 type Events interface {
-	// Next returns the next event that has already happened, without waiting; ok is false when there is none.
-	Next() (uuid string, xid uint64, ok bool, err error)
+	// Register lets a device report here.
+	Register(Handle) error
+	// Next returns the next event that has already happened, without waiting; device is nil when there is none.
+	Next() (device Handle, xid uint64, err error)
 	Close() error
 }
 

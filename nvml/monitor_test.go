@@ -256,22 +256,25 @@ func TestF38_CallThatNeverReturns(t *testing.T) {
 
 // Stopping does not wait for a call that hangs, and nothing is called once it returns.
 func TestF38_StopWhileACallHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMachine()
-		m.failAt, m.hang = 40, make(chan struct{})
-		_, stop := m.run(t)
-		pass(time.Minute)
-		before := time.Now()
-		stop()
-		if took := time.Since(before); took > 0 {
-			t.Errorf("stopping took %s", took)
-		}
-		m.heal()
-		synctest.Wait()
-		if m.calls != 40 {
-			t.Errorf("%d calls, want none after the one that hung", m.calls)
-		}
-	})
+	for failAt := 1; failAt < 80; failAt++ {
+		synctest.Test(t, func(t *testing.T) {
+			m := newMachine()
+			m.xids = []uint64{31, 79}
+			m.failAt, m.hang = failAt, make(chan struct{})
+			_, stop := m.run(t)
+			pass(time.Minute)
+			before := time.Now()
+			stop()
+			if took := time.Since(before); took > 0 {
+				t.Errorf("stopping took %s", took)
+			}
+			m.heal()
+			synctest.Wait()
+			if m.calls != failAt {
+				t.Errorf("%d calls, want none after the one that hung, number %d", m.calls, failAt)
+			}
+		})
+	}
 }
 
 // An old driver lacks functions. Calling one would end the process, so it is looked up first.

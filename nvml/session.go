@@ -3,6 +3,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -216,10 +217,9 @@ func (s *session) readDevice(index int, ours map[int]bool) (Device, Handle, erro
 	d.TemperatureCelsius = optional(&r, "nvmlDeviceGetTemperature", h.Temperature)
 	d.Throttle = value(&r, "nvmlDeviceGetCurrentClocksThrottleReasons", h.Throttle)
 	d.ECCUncorrected = optional(&r, "nvmlDeviceGetTotalEccErrors", h.ECC)
-	d.Processes = append([]Process(nil), value(&r, "nvmlDeviceGetComputeRunningProcesses", h.Processes)...)
-	for i := range d.Processes {
-		d.Processes[i].Ours = ours[d.Processes[i].PID]
-	}
+	compute := value(&r, "nvmlDeviceGetComputeRunningProcesses", h.ComputeProcesses)
+	graphics := value(&r, "nvmlDeviceGetGraphicsRunningProcesses", h.GraphicsProcesses)
+	d.Processes = joinProcesses(ours, compute, graphics)
 	if r.lost != nil {
 		// What was read before the device fell away is not worth telling.
 		lost := s.bare(index, r.lost)
@@ -257,27 +257,47 @@ func (s *session) readMemory(r *reader, h Handle, d *Device) {
 // without events has no LastXid; that is no failure.
 func (s *session) readEvents(handles []Handle) {
 	if s.events == nil {
-		e, err := ask(s, "nvmlEventSetCreate", func() (Events, error) { return s.lib.Events(handles) })
+		e, err := ask(s, "nvmlEventSetCreate", s.lib.Events)
 		if err != nil {
 			return
 		}
 		s.events = e
+		for _, h := range handles {
+			_ = s.do("nvmlDeviceRegisterEvents", func() error { return e.Register(h) })
+		}
 	}
 	for range maxEvents {
-		type event struct {
-			uuid string
-			xid  uint64
-			ok   bool
-		}
-		e, err := ask(s, "nvmlEventSetWait", func() (e event, err error) {
-			e.uuid, e.xid, e.ok, err = s.events.Next()
-			return e, err
+		var xid uint64
+		h, err := ask(s, "nvmlEventSetWait", func() (h Handle, err error) {
+			h, xid, err = s.events.Next()
+			return h, err
 		})
-		if err != nil || !e.ok {
+		if err != nil || h == nil {
 			return
 		}
-		s.lastXid[e.uuid] = e.xid
+		if uuid, err := ask(s, "nvmlDeviceGetUUID", h.UUID); err == nil {
+			s.lastXid[uuid] = xid
+		}
 	}
+}
+
+// joinProcesses makes one list, by pid, of lists that may name a process more than once.
+func joinProcesses(ours map[int]bool, lists ...[]Process) []Process {
+	var out []Process
+	for _, list := range lists {
+		for _, p := range list {
+			i := slices.IndexFunc(out, func(o Process) bool { return o.PID == p.PID })
+			switch {
+			case i < 0:
+				p.Ours = ours[p.PID]
+				out = append(out, p)
+			case p.UsedBytes != nil && (out[i].UsedBytes == nil || *out[i].UsedBytes < *p.UsedBytes):
+				out[i].UsedBytes = p.UsedBytes
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Process) int { return a.PID - b.PID })
+	return out
 }
 
 // reader makes the calls on one device and stops when the device turns out to be lost.
