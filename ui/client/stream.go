@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"admitd/gate/reason"
 	"admitd/ui/api"
 )
 
@@ -24,7 +25,10 @@ type Stream struct {
 	// LastSeq is the number of the last message read; pass it to resume.
 	LastSeq uint64
 	// words are the strings interned so far; Word reads them.
-	words []string
+	words                         []string
+	verdicts                      []string
+	reasons                       []reason.Entry
+	decisionFields, outcomeFields []string
 }
 
 // Message is one message of the stream. The pointer that belongs to Kind is set, the others are nil; a kind of a later
@@ -140,7 +144,8 @@ const maxWords = 1 << 16
 func (s *Stream) learn(m *Message) {
 	switch {
 	case m.Hello != nil:
-		s.words = m.Hello.Strings
+		s.words, s.verdicts, s.reasons = m.Hello.Strings, m.Hello.Verdicts, m.Hello.Reasons
+		s.decisionFields, s.outcomeFields = m.Hello.DecisionFields, m.Hello.OutcomeFields
 	case m.Frame != nil:
 		s.intern(m.Frame.SBase, m.Frame.S)
 	case m.Gap != nil:

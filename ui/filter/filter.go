@@ -17,7 +17,11 @@
 //	filter = { term }                       separated by spaces
 //	term   = [ "!" ] ( field ":" value | number-field op number | flag )
 //	op     = ">" | ">=" | "<" | "<=" | "="
-//	value  = characters without space, or "…" in double quotes, in which spaces may stand
+//	value  = word { "," word }, joined by or; in double quotes as a whole where a space stands in it
+//
+// A field matches from its beginning, whatever the case: reason:kv finds kv_pressure and kv_forecast, and
+// decision:defer,reject every refusal; none finds an empty one. code takes 529 and 5xx. Numbers take k, M, %, ms and
+// s; times are in milliseconds, kv is a fraction.
 package filter
 
 import (
@@ -166,8 +170,8 @@ func names[V any](m map[string]V) string {
 	return strings.Join(out, ", ")
 }
 
-// Fields lists the words of the grammar: fields, numbers with their units, flags. Sorted.
-func Fields() (fieldNames, numberNames, flagNames []string) {
+// Fields lists the words of the grammar, for help texts: fields, numbers, flags. Sorted.
+func Fields() (fields, nums, flagNames []string) {
 	list := func(s string) []string { return strings.Split(s, ", ") }
-	return list(names(fields)), list(names(numbers)), list(names(flags))
+	return list(fieldNames()), list(names(numbers)), list(names(flags))
 }
