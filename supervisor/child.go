@@ -171,39 +171,53 @@ func (p *process) terminate() error {
 }
 
 func (p *process) members() []ident {
-	all, err := scanProcs("/proc")
-	if err != nil {
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for {
+		alive, reaped := p.look()
+		// Reaping a dead parent can hand us its dead children, so look again.
+		if !reaped {
+			return alive
+		}
+	}
+}
+
+// look reads the process table once: who lives, and whether anything was reaped. Without a process table the leader is all
+// that is known.
+func (p *process) look() (alive []ident, reaped bool) {
+	all, err := scanProcs("/proc")
+	if err != nil {
+		if isDone(p) {
+			return nil, false
+		}
+		return []ident{p.id}, false
+	}
 	f := family{
 		leader: p.id, self: os.Getpid(), known: p.seen,
 		marked: func(pid int) bool { return hasMark("/proc", p.mark, pid) },
 	}
 	seen := map[ident]bool{}
-	var alive []ident
 	for _, m := range f.members(all) {
+		seen[m.ident] = true
 		if m.zombie() {
-			p.reap(m, f.self)
+			reaped = p.reap(m, f.self) || reaped
 			continue
 		}
-		seen[m.ident] = true
 		alive = append(alive, m.ident)
 	}
 	p.seen = seen
-	return alive
+	return alive, reaped
 }
 
 // reap takes a dead orphan off the process table. Only one that was given to us; the leader is go-cmd's to wait for, and
 // waiting for any child would steal the children of other packages.
-func (p *process) reap(m procInfo, self int) {
+func (p *process) reap(m procInfo, self int) bool {
 	if m.ppid != self || m.pid == p.id.PID {
-		return
+		return false
 	}
 	var ws unix.WaitStatus
-	// Nobody else waits for it; an error means that it is gone, which is what was wanted.
-	_, _ = unix.Wait4(m.pid, &ws, unix.WNOHANG, nil)
+	pid, err := unix.Wait4(m.pid, &ws, unix.WNOHANG, nil)
+	return err == nil && pid == m.pid
 }
 
 func (p *process) kill(sparing bool) {

@@ -12,6 +12,8 @@ type signature struct {
 	// permanent means that launching the same thing again cannot succeed. It counts only for an engine that was not ready
 	// yet: one that worked an hour ago can work again.
 	permanent bool
+	// dead means that the line speaks of the death of the whole engine, which is worth a look at once.
+	dead bool
 }
 
 func (s *signature) matches(line string) bool {
@@ -105,12 +107,17 @@ func machineSignatures(k Kind) []signature {
 		{all: []string{"ddress already in use"}, cause: "the engine's port is taken", hint: "end its holder, or choose another port"},
 		{all: []string{"Port is already in use"}, cause: "the engine's port is taken", hint: "end its holder, or choose another port"},
 		{all: []string{"Worker proc", "died unexpectedly"}, cause: "a worker process died", hint: "look for its last lines in the engine's log"},
-		{all: []string{"EngineCore encountered an issue"}, cause: "the engine's core died", hint: "look for the first traceback in the engine's log"},
+		{all: []string{"engine core exited unexpectedly"}, dead: true, cause: "the engine's core died", hint: "look for the first traceback in the engine's log"},
+		{all: []string{"EngineCore encountered an issue"}, dead: true, cause: "the engine's core died", hint: "look for the first traceback in the engine's log"},
+	}
+	if k == Sim {
+		t = append(t, signature{all: []string{"flag provided but not defined"}, permanent: true,
+			cause: "the simulator does not know an argument", hint: "see admitd sim --help"})
 	}
 	if k == SGLang {
 		t = append(t,
-			signature{all: []string{"Scheduler hit an exception"}, cause: "SGLang's scheduler died", hint: "look for the first traceback in the engine's log"},
-			signature{all: []string{"Received sigquit from a child process"}, cause: "a process of SGLang died", hint: "look for the first traceback in the engine's log"})
+			signature{all: []string{"Scheduler hit an exception"}, dead: true, cause: "SGLang's scheduler died", hint: "look for the first traceback in the engine's log"},
+			signature{all: []string{"Received sigquit from a child process"}, dead: true, cause: "a process of SGLang died", hint: "look for the first traceback in the engine's log"})
 	}
 	return t
 }

@@ -21,6 +21,9 @@ type liveness struct {
 	idleSince time.Time
 	// movedAt is when tokens last grew; firstFail when the present row of failures began.
 	movedAt, firstFail time.Time
+	// hinted is set when the engine's own words say that it is dead: then one failed probe is enough. Words alone are not,
+	// because an engine that logs its requests prints what callers wrote.
+	hinted bool
 	// doubt is set by declare: the engine must prove itself, by tokens or by a probe that generates one.
 	doubt bool
 }
@@ -28,7 +31,7 @@ type liveness struct {
 // healthy records a health probe's result at now.
 func (l *liveness) healthy(now time.Time, err error) {
 	if err == nil {
-		l.fails, l.lastError = 0, ""
+		l.fails, l.lastError, l.hinted = 0, "", false
 		return
 	}
 	if l.fails == 0 {
@@ -50,7 +53,7 @@ func (l *liveness) progress(now time.Time, running int, tokens float64, ok bool)
 		l.movedAt = now
 		l.doubt = false
 	}
-	if moved || !l.known || running <= 0 {
+	if moved || !l.known || running <= 0 || l.running <= 0 {
 		l.idleSince = now
 	}
 	l.known, l.running, l.tokens = true, running, tokens
@@ -65,6 +68,8 @@ func (l *liveness) proved(now time.Time) {
 // stalled reports whether the engine does not work at now, and why.
 func (l *liveness) stalled(now time.Time) (why string, yes bool) {
 	switch {
+	case l.hinted && l.fails > 0:
+		return "it reports its own death: " + l.lastError, true
 	case l.fails >= l.failures && !l.movedAt.After(l.firstFail):
 		return fmt.Sprintf("%d health probes in a row failed and no token came out: %s", l.fails, l.lastError), true
 	case l.known && l.running > 0 && now.Sub(l.idleSince) >= l.stallAfter:

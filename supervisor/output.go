@@ -87,7 +87,7 @@ func (o *output) Write(p []byte) (int, error) {
 	o.split.feed(now, p, func(text string, bar bool) { changed = o.line(now, text) || changed })
 	o.mu.Unlock()
 	if changed {
-		o.wake()
+		notify(o.wakeup)
 	}
 	return len(p), nil
 }
@@ -98,7 +98,7 @@ func (o *output) end() {
 	now := o.now()
 	o.split.flush(func(text string, bar bool) { o.line(now, text) })
 	o.mu.Unlock()
-	o.wake()
+	notify(o.wakeup)
 }
 
 // note adds a line of our own.
@@ -114,13 +114,6 @@ func (o *output) line(now time.Time, text string) (changed bool) {
 	}
 	o.ring.add(now, text)
 	return o.track != nil && o.track.line(now, text)
-}
-
-func (o *output) wake() {
-	select {
-	case o.wakeup <- struct{}{}:
-	default:
-	}
 }
 
 // advance tells the tracker of a phase that no line shows.

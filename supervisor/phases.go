@@ -77,6 +77,8 @@ type facts struct {
 	version  string
 	// cause is the first recognised failure, the first permanent one if there is any.
 	cause *signature
+	// deaths counts lines that speak of the engine's death.
+	deaths int
 }
 
 // tracker turns lines into facts. Pure: time comes in. Not safe for concurrent use.
@@ -192,11 +194,14 @@ func (t *tracker) failure(text string) bool {
 		if !s.matches(text) {
 			continue
 		}
+		if s.dead {
+			t.deaths++
+		}
 		if t.cause == nil || s.permanent && !t.cause.permanent {
 			t.cause = s
 			return true
 		}
-		return false
+		return s.dead
 	}
 	return false
 }

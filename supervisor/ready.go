@@ -142,9 +142,11 @@ type vital struct {
 // watch follows a ready engine until it is over.
 func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 	var askToken atomic.Bool
-	vitals := make(chan vital)
-	defer background(ctx, func(ctx context.Context) { s.takeVitals(ctx, s.status.Load().Model, &askToken, vitals) })()
+	vitals, now := make(chan vital), make(chan struct{}, 1)
+	model := s.status.Load().Model
+	defer background(ctx, func(ctx context.Context) { s.takeVitals(ctx, model, &askToken, now, vitals) })()
 	live := &liveness{failures: s.o.HealthFailures, stallAfter: s.o.StallAfter, idleSince: s.now()}
+	deaths := 0
 	look := time.NewTicker(min(surveyEvery, s.o.StallAfter))
 	defer look.Stop()
 	for {
@@ -157,6 +159,10 @@ func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 			return &ending{kind: endRestart, reply: r.reply}
 		case <-s.out.wakeup:
 			s.publish(l)
+			if seen, _ := s.out.view(); seen.deaths > deaths {
+				deaths, live.hinted = seen.deaths, true
+				notify(now)
+			}
 		case <-look.C:
 			s.survey(l)
 		case v := <-vitals:
@@ -196,10 +202,18 @@ func (s *Supervisor) judge(live *liveness) (why string, over bool) {
 	return "", false
 }
 
-// takeVitals probes at intervals, one probe after the other.
-func (s *Supervisor) takeVitals(ctx context.Context, model string, askToken *atomic.Bool, results chan<- vital) {
+// takeVitals probes at intervals and when now says so, one probe after the other.
+func (s *Supervisor) takeVitals(ctx context.Context, model string, askToken *atomic.Bool, now <-chan struct{}, results chan<- vital) {
 	p := &prober{rt: s.probeVia}
-	for wait(ctx, s.o.HealthInterval) {
+	pause := time.NewTimer(s.o.HealthInterval)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-now:
+		case <-pause.C:
+		}
 		once, cancel := context.WithTimeout(ctx, s.o.HealthTimeout)
 		v := vital{err: p.health(once)}
 		if v.err == nil && askToken.Load() {
@@ -212,5 +226,14 @@ func (s *Supervisor) takeVitals(ctx context.Context, model string, askToken *ato
 		case <-ctx.Done():
 			return
 		}
+		pause.Reset(s.o.HealthInterval)
+	}
+}
+
+// notify leaves a note in a channel of capacity 1.
+func notify(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

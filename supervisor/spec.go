@@ -50,16 +50,23 @@ func (e *LaunchError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *LaunchError) Unwrap() error { return e.Err }
 
+// tooLong is by how many bytes the path of a run directory exceeds what the engine's sockets leave room for; 0 or less is fine.
+func tooLong(runDir string) int {
+	return len(filepath.Join(runDir, "admitd-0123456789", "tmp")) - maxTempDir
+}
+
 // launchDir makes a fresh folder that only we can enter, with a folder for temporary files in it.
 func launchDir(runDir string) (dir string, err error) {
 	if runDir == "" {
-		runDir = os.TempDir()
+		if runDir = os.TempDir(); tooLong(runDir) > 0 {
+			runDir = "/tmp"
+		}
 	} else if err := os.MkdirAll(runDir, 0o700); err != nil {
 		return "", fmt.Errorf("make the run directory: %w", err)
 	}
-	if n := len(filepath.Join(runDir, "admitd-0123456789", "tmp")); n > maxTempDir {
+	if n := tooLong(runDir); n > 0 {
 		return "", fmt.Errorf("run directory %s: its path is %d bytes too long for the engine's sockets (a socket path may have %d bytes); choose a shorter one, such as /run/admitd",
-			runDir, n-maxTempDir, maxSocketPath)
+			runDir, n, maxSocketPath)
 	}
 	// MkdirTemp makes the folder with mode 0700 and fails rather than use one that is there.
 	dir, err = os.MkdirTemp(runDir, "admitd-")
@@ -190,7 +197,11 @@ func (o Options) sglang(s *spec) (err error) {
 	}
 	s.names = o.ServedNames[:1]
 	s.slots = number(flagValue(o.Args, "--max-running-requests"))
-	s.args = append([]string{"-m", "sglang.launch_server"}, merge(ours, o.Args)...)
+	start := []string{"-m", "sglang.launch_server"}
+	if filepath.Base(s.path) == "sglang" {
+		start = []string{"serve"}
+	}
+	s.args = append(start, merge(ours, o.Args)...)
 	return nil
 }
 
@@ -204,7 +215,17 @@ func (o Options) sim(s *spec) error {
 		path = o.Binary
 	}
 	s.path = path
-	ours := [][]string{{"--model", o.ServedNames[0]}}
+	names := []string{"--served-model-name"}
+	for i, n := range o.ServedNames {
+		if i > 0 {
+			names = append(names, "--served-model-name")
+		}
+		names = append(names, n)
+	}
+	ours := [][]string{
+		{"--model", o.Model}, names, {"--enable-prompt-tokens-details"}, {"--disable-uvicorn-access-log"},
+		{"--shutdown-timeout", seconds(o.engineDrain())},
+	}
 	switch {
 	case sets(o.Args, "--uds"):
 		if err := s.unix(flagValue(o.Args, "--uds")); err != nil {
@@ -224,14 +245,9 @@ func (o Options) sim(s *spec) error {
 		}
 		ours = append(ours, []string{"--uds", s.target.address})
 	}
+	s.env = append(s.env, "VLLM_API_KEY="+s.target.key)
 	if key := flagValue(o.Args, "--api-key"); key != "" {
 		s.target.key = key
-	} else {
-		ours = append(ours, []string{"--api-key", s.target.key})
-	}
-	s.names = o.ServedNames[:1]
-	if v := flagValue(o.Args, "--model"); v != "" {
-		s.names = []string{v}
 	}
 	s.slots = number(flagValue(o.Args, "--max-num-seqs"))
 	s.args = append([]string{"sim"}, merge(ours, o.Args)...)
@@ -274,25 +290,4 @@ func (o Options) find(name, hint string) (string, error) {
 		return "", &LaunchError{Err: fmt.Errorf("find the engine's command: %w", err), Hint: hint, Permanent: true}
 	}
 	return path, nil
-}
-
-// Find returns the command of an installed engine of a kind, for choosing one automatically. It looks only, and runs
-// nothing: for SGLang it takes the Python beside the sglang command, else reports that there is none.
-func Find(k Kind) (string, bool) {
-	switch k {
-	case VLLM:
-		p, err := exec.LookPath("vllm")
-		return p, err == nil
-	case SGLang:
-		p, err := exec.LookPath("sglang")
-		if err != nil {
-			return "", false
-		}
-		py := filepath.Join(filepath.Dir(p), "python3")
-		if _, err := exec.LookPath(py); err != nil {
-			return "", false
-		}
-		return py, true
-	}
-	return "", false
 }

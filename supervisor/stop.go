@@ -10,9 +10,11 @@ import (
 	"time"
 )
 
-// linger is how long the engine's remaining processes may take to leave by themselves after a clean stop of the leader, and
-// how long those that only tidy up may take after a kill.
+// linger is how long the engine's remaining processes may take to leave by themselves after a clean stop of the leader.
 const linger = 2 * time.Second
+
+// tidyTime is how long those that only tidy up may take after the others were killed.
+const tidyTime = 5 * time.Second
 
 // stalledGrace is the grace of an engine that does not work: it most likely does not hear the signal either.
 const stalledGrace = 10 * time.Second
@@ -136,7 +138,7 @@ func (s *Supervisor) endProcesses(members func() []ident, kill func(sparing bool
 			return &wedge{members: members, kill: func() { kill(false) }, left: left}
 		}
 		if past >= patience || s.hurrying() {
-			kill(past < patience+linger)
+			kill(past < patience+tidyTime)
 		}
 		<-tick.C
 	}

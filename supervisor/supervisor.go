@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +171,9 @@ func (s *Supervisor) update(change func(*Status)) {
 	change(&st)
 	if st.State != old.State {
 		st.Since = s.now()
+	}
+	if reflect.DeepEqual(&st, old) {
+		return
 	}
 	s.status.Store(&st)
 	s.mu.Lock()
