@@ -179,18 +179,25 @@ func TestF38_MIGParentRefusesMemory(t *testing.T) {
 	})
 }
 
+// A GPU that shares the host's memory refuses the question or answers with nothing but zeros.
 func TestF38_UnifiedMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMachine()
-		m.failAt, m.code, m.only = 1, nvml.ERROR_NOT_SUPPORTED, "Memory"
-		mon, stop := m.run(t)
-		pass(time.Second)
-		d := mon.Reading().Devices[0]
-		stop()
-		if d.State != OK || !d.UnifiedMemory || d.MemoryTotalBytes != nil || d.PowerWatts == nil {
-			t.Errorf("GPU is %+v, want unified memory without figures, and the rest", d)
-		}
-	})
+	zeros := func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.SUCCESS }
+	refuses := func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_NOT_SUPPORTED }
+	for name, memory := range map[string]func() (nvml.Memory, nvml.Return){"zeros": zeros, "refuses": refuses} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine()
+				m.devices[0].GetMemoryInfoFunc = memory
+				mon, stop := m.run(t)
+				pass(time.Second)
+				d := mon.Reading().Devices[0]
+				stop()
+				if d.State != OK || !d.UnifiedMemory || d.MemoryTotalBytes != nil || d.PowerWatts == nil {
+					t.Errorf("GPU is %+v, want unified memory without figures, and the rest", d)
+				}
+			})
+		})
+	}
 }
 
 // One GPU of two falls off the bus. The other stays readable all the time, also over the attempts to initialise.

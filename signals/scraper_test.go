@@ -302,7 +302,7 @@ func TestF40_ThirtyMegabytePage(t *testing.T) {
 			if s := snap.Get(Running, time.Now()); s.Present() {
 				t.Errorf("running is %+v, want it missing", s)
 			}
-			if body.taken > 4<<20+1<<16 {
+			if body.taken > 4<<20+1<<16 || (said > 0 && body.taken > 0) {
 				t.Errorf("%d bytes were read", body.taken)
 			}
 		})
