@@ -24,13 +24,16 @@ type Controller struct {
 	snap *signals.Snapshot
 	// prevAt is when the good scrape before snap was sent; zero when there was none.
 	prevAt time.Time
-	// lastKV is the KV use of the last scrape that did not contradict the ledger.
-	lastKV float64
+	// lastKV is the KV use of the last scrape that did not contradict the ledger, and lastKVAt when that was sent.
+	lastKV   float64
+	lastKVAt time.Time
 	learnt slotLearner
 
 	closed   bool
 	closedBy reason.Code
 	closeMsg string
+	// closedSlot is the schedule of those who come while closed.
+	closedSlot time.Time
 	// wakeAt asks for a Tick although no deadline is near: a first token may have made room.
 	wakeAt time.Time
 }
@@ -61,7 +64,7 @@ func (c *Controller) SetEngine(now time.Time, slots, kvCapacityTokens, maxModelL
 		c.engine.maxModelLen = c.cfg.MaxContextTokens
 	}
 	if c.hold.len() > 0 {
-		c.wakeAt = now
+		c.wake(now)
 	}
 }
 
@@ -75,7 +78,6 @@ func (c *Controller) slots() int {
 
 // Arrive implements Controlling.
 func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
-	c.rate.pass(now, c.books.seqs > 0)
 	est := c.est.estimate(a.Facts)
 	v := c.verdict(a, est)
 	if !a.DryRun {
@@ -84,7 +86,7 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 	}
 	if d, ok := c.refusedOutright(a, est); ok {
 		v.State = c.state(now, 0)
-		return c.refuse(now, v, a, est, d, nil)
+		return c.refuse(now, v, a, est, d, nil, false)
 	}
 	p, bad := c.tickets.find(now, a)
 	returned := p != nil && p.due(now)
@@ -93,16 +95,22 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 	}
 	v.State = c.state(now, c.promisedTo(now, returned))
 	d := c.policy.Policy.Decide(requestOf(a, est), v.State)
+	why := d.Message
 	if first := c.hold.ahead(returned); first != nil && d.Verdict == policy.Admit {
-		d = behind(d, first, c.hold.len())
+		d, why = behind(d, first, c.hold.len()), first.why
 	}
 	if d.Verdict == policy.Admit {
 		return c.admit(now, v, a, est, d, p)
 	}
 	if until, ok := c.holdUntil(now, now, a); ok && c.hold.len() < c.policy.Spec.Hold.MaxRequests {
-		return c.enqueue(now, until, v, a, est, d, p, returned)
+		v.Decision, v.HoldUntil = d, until
+		v.Decision.Verdict = policy.Hold
+		if !a.DryRun {
+			c.enqueue(now, &heldItem{a: a, est: est, since: now, until: until, returned: returned, promise: p, last: d, why: why, state: v.State})
+		}
+		return v
 	}
-	return c.refuse(now, v, a, est, d, p)
+	return c.refuse(now, v, a, est, d, p, returned)
 }
 
 func (c *Controller) noteTicket(p *promise, bad, returned bool) {
@@ -197,7 +205,7 @@ func behind(d policy.Decision, first *heldItem, held int) policy.Decision {
 	if held == 1 {
 		ahead = "1 request is held ahead of this one"
 	}
-	d.Message = fmt.Sprintf("%s; the first waits because %s", ahead, first.last.Message)
+	d.Message = fmt.Sprintf("%s; the first waits because %s", ahead, first.why)
 	d.Counterfactual = "admitted when those held ahead have been decided"
 	d.Trace = append(d.Trace, policy.Step{Rule: "hold_order", Text: ahead, Result: policy.Fail, Margin: float64(-held),
 		Inputs: []policy.Input{{Name: "held", Value: float64(held), Unit: string(signals.UnitRequests), State: "ledger"}}})
@@ -213,6 +221,7 @@ func (c *Controller) admit(now time.Time, v Verdict, a Arrival, est estimate, d 
 	if p != nil {
 		c.tickets.use(p)
 	}
+	c.rate.pass(now, c.books.seqs > 0)
 	c.books.add(now, a, est)
 	c.counts.admitted++
 	return v
@@ -231,20 +240,24 @@ func (c *Controller) holdUntil(now, since time.Time, a Arrival) (time.Time, bool
 	return until, until.After(now)
 }
 
-func (c *Controller) enqueue(now, until time.Time, v Verdict, a Arrival, est estimate, d policy.Decision, p *promise, returned bool) Verdict {
-	v.Decision, v.HoldUntil = d, until
-	v.Decision.Verdict = policy.Hold
-	if a.DryRun {
-		return v
-	}
-	h := &heldItem{a: a, est: est, since: now, until: until, returned: returned, promise: p, last: d}
-	if returned {
+// enqueue holds a request.
+func (c *Controller) enqueue(now time.Time, h *heldItem) {
+	if h.returned {
 		// The caller is here, so nothing needs to be kept free for it any more.
-		c.tickets.use(p)
+		c.tickets.use(h.promise)
 		h.promise = nil
 	}
 	c.hold.push(h)
-	return v
+	if h.promise != nil && h.promise.slot.After(now) {
+		c.wake(h.promise.slot)
+	}
+}
+
+// wake asks for a Tick at the time at, or earlier.
+func (c *Controller) wake(at time.Time) {
+	if c.wakeAt.IsZero() || at.Before(c.wakeAt) {
+		c.wakeAt = at
+	}
 }
 
 // Withdraw implements Controlling.
@@ -257,7 +270,7 @@ func (c *Controller) Withdraw(now time.Time, id ID) bool {
 	c.hold.remove(h)
 	c.counts.withdrawn++
 	if wasHead && c.hold.len() > 0 {
-		c.wakeAt = now
+		c.wake(now)
 	}
 	return true
 }
@@ -269,7 +282,7 @@ func (c *Controller) Progress(now time.Time, id ID, generated int) {
 		return
 	}
 	if c.books.progress(now, f, generated) && c.hold.len() > 0 {
-		c.wakeAt = now
+		c.wake(now)
 	}
 }
 
@@ -314,19 +327,25 @@ func (c *Controller) learnFromScrape(now time.Time) {
 	if !fresh(running) || !fresh(waiting) || contradiction(gauge(running), gauge(waiting), c.books.tally(c.snap.At, c.prevAt)) != "" {
 		return
 	}
-	c.learnt.see(gauge(running), gauge(waiting))
 	if fresh(kv) {
-		c.lastKV = kv.Value
+		c.lastKV, c.lastKVAt = kv.Value, kv.At
 	}
+	c.learnt.see(gauge(running), gauge(waiting), c.lastKV)
 }
 
 // slotLearner finds the engine's slots where nobody told them: the most that ran while others waited, seen twice in
-// a row so that a glimpse between two engine steps does not count. Under KV pressure fewer run than there are slots,
-// so the highest number stays.
+// a row so that a glimpse between two engine steps does not count. Under KV pressure fewer run than there are slots:
+// a full cache teaches nothing, and a number that more running requests have proved too low is raised.
 type slotLearner struct{ slots, candidate int }
 
-func (l *slotLearner) see(running, waiting int) {
-	if waiting == 0 || running == 0 {
+// fullKV is the KV use from which the cache, not the slots, may be what others wait for.
+const fullKV = 0.9
+
+func (l *slotLearner) see(running, waiting int, kv float64) {
+	if l.slots > 0 && running > l.slots {
+		l.slots = running
+	}
+	if waiting == 0 || running == 0 || kv >= fullKV {
 		l.candidate = 0
 		return
 	}
@@ -357,7 +376,7 @@ func (c *Controller) SetPolicy(now time.Time, p *policy.Compiled) []Verdict {
 		return nil
 	}
 	c.policy = p
-	out := c.pump(now)
+	out := c.admitHeld(now)
 	var over []*heldItem
 	n := 0
 	c.hold.each(func(h *heldItem) {
@@ -369,10 +388,15 @@ func (c *Controller) SetPolicy(now time.Time, p *policy.Compiled) []Verdict {
 	})
 	c.hold.wakeValid = false
 	for _, h := range over {
+		c.reconsider(now, h)
 		out = append(out, c.letGo(now, h, h.last))
 	}
+	c.setWake(now)
 	return out
 }
+
+// Policy is the revision that judges now.
+func (c *Controller) Policy() *policy.Compiled { return c.policy }
 
 // Close implements Controlling.
 func (c *Controller) Close(now time.Time, why reason.Code, message string) []Verdict {
@@ -381,10 +405,13 @@ func (c *Controller) Close(now time.Time, why reason.Code, message string) []Ver
 	c.hold.each(func(h *heldItem) { all = append(all, h) })
 	out := make([]Verdict, 0, len(all))
 	for _, h := range all {
+		h.state = c.state(now, 0)
 		out = append(out, c.letGo(now, h, policy.Decision{Verdict: policy.Defer, Reason: why, Message: message}))
 	}
 	return out
 }
 
 // Open implements Controlling.
-func (c *Controller) Open(time.Time) { c.closed, c.closedBy, c.closeMsg = false, "", "" }
+func (c *Controller) Open(time.Time) {
+	c.closed, c.closedBy, c.closeMsg, c.closedSlot = false, "", "", time.Time{}
+}

@@ -14,7 +14,7 @@ func (c *Controller) Dump(now time.Time, d Depth) Digest {
 		Arrivals: c.counts.arrivals, Admitted: c.counts.admitted, Deferred: c.counts.deferred,
 		Rejected: c.counts.rejected, Settled: c.counts.settled, Withdrawn: c.counts.withdrawn,
 		TicketsHonoured: c.tickets.honoured, TicketsEarly: c.tickets.early, TicketsIgnored: c.tickets.ignored,
-		Promised: len(c.tickets.promises), ReleaseRate: c.rate.perSecond(),
+		Promised: len(c.tickets.promises), ReleaseRate: c.rate.at(now, c.books.seqs > 0).perSecond(),
 		EstimateCorrection: c.est.correction, ExpectedOutput: c.est.expectedOutput(),
 	}
 	if d >= PerTenant {

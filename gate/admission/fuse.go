@@ -11,6 +11,9 @@ import (
 // after a caller left; its metrics lag one engine step more.
 const endingGrace = time.Second
 
+// lastKVGood is how long the KV use of the last honest scrape is a floor under contradicted ones.
+const lastKVGood = 5 * time.Second
+
 // tally is what the ledger says about the instant of the last scrape and about the time since. Counts are
 // sequences, tokens are KV tokens.
 type tally struct {
@@ -210,6 +213,11 @@ func (c *Controller) fuse(s *policy.State, t tally) {
 	}
 	if fresh(s.Waiting) && fresh(s.Running) {
 		r, w := gauge(s.Running), gauge(s.Waiting)
+		if ghosts := min(t.fading, r+w-t.atScrape); ghosts > 0 && !c.cfg.Shared {
+			// What ended a moment before the scrape and still shows in it has ended all the same.
+			t.gone += ghosts
+			t.goneRan += ghosts
+		}
 		l = fuseLoad(r, w, s.Slots, t)
 		if why = contradiction(r, w, t); why != "" {
 			l.waiting = max(l.waiting, c.ledgerWaiting(s))
@@ -236,7 +244,8 @@ func (c *Controller) fuse(s *policy.State, t tally) {
 	s.KVUsed.State, s.KVUsed.Why = signals.Contradicted, why
 	if capacity > 0 {
 		s.KVUsed.Value = max(s.KVUsed.Value, float64(s.ReservedTokens)/capacity)
-	} else {
+	}
+	if s.Now.Sub(c.lastKVAt) <= lastKVGood {
 		s.KVUsed.Value = max(s.KVUsed.Value, c.lastKV)
 	}
 }

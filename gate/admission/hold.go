@@ -16,7 +16,10 @@ type heldItem struct {
 	returned bool
 	// promise is the slot that an early ticket holder still has.
 	promise *promise
-	last    policy.Decision
+	// last is the decision that keeps it here; why is what the policy said, without those held ahead.
+	last  policy.Decision
+	why   string
+	state policy.State
 }
 
 // holdQueue is first in, first out, ticket holders whose time has come before the others.

@@ -10,49 +10,59 @@ import (
 
 // pump admits held requests from the head for as long as the policy lets them in, then lets those go whose time is up.
 func (c *Controller) pump(now time.Time) []Verdict {
-	c.wakeAt = time.Time{}
-	if c.hold.len() == 0 {
-		return nil
-	}
-	c.rate.pass(now, c.books.seqs > 0)
 	c.tickets.sweep(now)
-	var out []Verdict
-	for {
-		h := c.hold.head()
-		if h == nil {
-			break
-		}
-		v, admitted := c.rejudge(now, h)
-		if !admitted {
-			break
-		}
-		out = append(out, v)
-	}
+	out := c.admitHeld(now)
 	for _, h := range c.hold.expired(now) {
+		c.reconsider(now, h)
 		out = append(out, c.letGo(now, h, expiredDecision(now, h)))
 	}
-	if at := c.tickets.nextLapse(now); !at.IsZero() && c.hold.len() > 0 {
-		c.wakeAt = at.Add(time.Millisecond)
+	c.setWake(now)
+	return out
+}
+
+// admitHeld admits from the head until one must wait: strictly in order, so that nobody starves.
+func (c *Controller) admitHeld(now time.Time) []Verdict {
+	var out []Verdict
+	for h := c.hold.head(); h != nil; h = c.hold.head() {
+		c.reconsider(now, h)
+		if h.last.Verdict != policy.Admit {
+			break
+		}
+		c.hold.remove(h)
+		v := c.verdict(h.a, h.est)
+		v.State, v.HeldFor = h.state, now.Sub(h.since)
+		out = append(out, c.admit(now, v, h.a, h.est, h.last, h.promise))
 	}
 	return out
 }
 
-// rejudge judges one held request again and admits it if the policy says so.
-func (c *Controller) rejudge(now time.Time, h *heldItem) (Verdict, bool) {
+// setWake asks for a Tick when room that is kept for ticket holders lapses: the head may get it then.
+func (c *Controller) setWake(now time.Time) {
+	c.wakeAt = time.Time{}
+	if c.hold.len() == 0 {
+		return
+	}
+	if at := c.tickets.nextLapse(now); !at.IsZero() {
+		c.wake(at.Add(time.Millisecond))
+	}
+	if h := c.hold.head(); h.promise != nil && h.promise.slot.After(now) {
+		c.wake(h.promise.slot)
+	}
+}
+
+// reconsider judges one held request again, at its place in the queue.
+func (c *Controller) reconsider(now time.Time, h *heldItem) {
 	if h.promise != nil && now.After(h.promise.end) {
 		h.promise = nil
 	}
 	privileged := h.returned || (h.promise != nil && h.promise.due(now))
-	v := c.verdict(h.a, h.est)
-	v.State = c.state(now, c.promisedTo(now, privileged))
-	d := c.policy.Policy.Decide(requestOf(h.a, h.est), v.State)
-	if d.Verdict != policy.Admit {
-		h.last = d
-		return v, false
+	h.state = c.state(now, c.promisedTo(now, privileged))
+	d := c.policy.Policy.Decide(requestOf(h.a, h.est), h.state)
+	h.why = d.Message
+	if first := c.hold.head(); first != h && d.Verdict == policy.Admit {
+		d, h.why = behind(d, first, c.hold.len()-1), first.why
 	}
-	v.HeldFor = now.Sub(h.since)
-	c.hold.remove(h)
-	return c.admit(now, v, h.a, h.est, d, h.promise), true
+	h.last = d
 }
 
 func expiredDecision(now time.Time, h *heldItem) policy.Decision {
@@ -66,32 +76,21 @@ func expiredDecision(now time.Time, h *heldItem) policy.Decision {
 func (c *Controller) letGo(now time.Time, h *heldItem, d policy.Decision) Verdict {
 	c.hold.remove(h)
 	v := c.verdict(h.a, h.est)
-	v.State = c.state(now, 0)
-	v.HeldFor = now.Sub(h.since)
-	if h.returned && d.Verdict == policy.Defer {
-		return c.refuseReturned(now, v, h, d)
-	}
-	return c.refuse(now, v, h.a, h.est, d, h.promise)
+	v.State, v.HeldFor = h.state, now.Sub(h.since)
+	return c.refuse(now, v, h.a, h.est, d, h.promise, h.returned)
 }
 
-// refuse answers with Defer or Reject: when to come back, and the ticket.
-func (c *Controller) refuse(now time.Time, v Verdict, a Arrival, est estimate, d policy.Decision, p *promise) Verdict {
+// refuse answers with Defer or Reject: when to come back, and the ticket. p is the slot that the caller has already,
+// returned says that it came in its window.
+func (c *Controller) refuse(now time.Time, v Verdict, a Arrival, est estimate, d policy.Decision, p *promise, returned bool) Verdict {
 	v.Decision = d
 	if d.Verdict == policy.Defer {
-		c.appoint(now, &v, a, est, p)
+		if c.closed {
+			c.appointClosed(now, &v, a, est)
+		} else {
+			c.appoint(now, &v, a, est, p, returned)
+		}
 	}
-	return c.count(v, a)
-}
-
-// refuseReturned sends a ticket holder away that came in its window and was held in vain: its next time is soon.
-func (c *Controller) refuseReturned(now time.Time, v Verdict, h *heldItem, d policy.Decision) Verdict {
-	v.Decision = d
-	slot := now.Add(c.policy.Spec.Retry.Min)
-	c.give(now, slot, &v, c.tickets.promise(now, slot, h.a, h.est.seqs))
-	return c.count(v, h.a)
-}
-
-func (c *Controller) count(v Verdict, a Arrival) Verdict {
 	if a.DryRun {
 		return v
 	}
@@ -104,22 +103,24 @@ func (c *Controller) count(v Verdict, a Arrival) Verdict {
 }
 
 // appoint chooses the time to come back. Successive appointments are spaced by the measured release rate, so that
-// obedient callers do not return together; one that came early keeps its time; when the schedule is full up to the
-// policy's longest Retry-After, the request is rejected as saturated.
-func (c *Controller) appoint(now time.Time, v *Verdict, a Arrival, est estimate, p *promise) {
+// obedient callers do not return together; one that came early keeps its time; one that came in time and found no
+// room comes back soon, outside the schedule; when the schedule is full up to the policy's longest Retry-After, the
+// request is rejected as saturated.
+func (c *Controller) appoint(now time.Time, v *Verdict, a Arrival, est estimate, p *promise, returned bool) {
 	retry := c.policy.Spec.Retry
 	if p != nil && p.slot.After(now) {
 		c.give(now, p.slot, v, p)
 		return
 	}
-	slot, next := c.nextSlot(now, est.seqs)
+	slot, next := c.nextSlot(now, c.tickets.nextSlot, est.seqs)
+	if returned || p != nil {
+		slot, next = now.Add(retry.Min), c.tickets.nextSlot
+	}
 	if slot.After(now.Add(retry.Max)) {
 		v.RetryAfter = retry.Max
-		if !c.closed {
-			v.Decision.Verdict, v.Decision.Reason = policy.Reject, reason.Saturated
-			v.Decision.Message = fmt.Sprintf("no room is in sight within %s: %s", retry.Max, v.Decision.Message)
-		}
-		v.Decision.Message += fmt.Sprintf("; come back in %d s at the earliest", RetrySeconds(v.RetryAfter))
+		v.Decision.Verdict, v.Decision.Reason = policy.Reject, reason.Saturated
+		v.Decision.Message = fmt.Sprintf("no room is in sight within %s: %s; come back in %d s at the earliest",
+			retry.Max, v.Decision.Message, RetrySeconds(retry.Max))
 		return
 	}
 	if a.DryRun {
@@ -130,11 +131,19 @@ func (c *Controller) appoint(now time.Time, v *Verdict, a Arrival, est estimate,
 		c.tickets.use(p)
 	}
 	c.tickets.nextSlot = next
-	if c.closed {
-		c.give(now, slot, v, nil)
-		return
-	}
 	c.give(now, slot, v, c.tickets.promise(now, slot, a, est.seqs))
+}
+
+// appointClosed spaces those who come while nothing is let in. Nothing is promised: nobody knows when it opens.
+func (c *Controller) appointClosed(now time.Time, v *Verdict, a Arrival, est estimate) {
+	slot, next := c.nextSlot(now, c.closedSlot, est.seqs)
+	if latest := now.Add(c.policy.Spec.Retry.Max); slot.After(latest) {
+		slot, next = latest, c.closedSlot
+	}
+	if !a.DryRun {
+		c.closedSlot = next
+	}
+	c.give(now, slot, v, nil)
 }
 
 func (c *Controller) give(now, slot time.Time, v *Verdict, p *promise) {
@@ -154,16 +163,16 @@ const (
 	maxRetryAfter = time.Minute
 )
 
-// nextSlot is the next free time of the schedule, and the one after it.
-func (c *Controller) nextSlot(now time.Time, seqs int) (slot, next time.Time) {
-	rate := c.rate.perSecond()
+// nextSlot is the next free time of a schedule that is taken up to taken, and the one after it.
+func (c *Controller) nextSlot(now, taken time.Time, seqs int) (slot, next time.Time) {
+	rate := c.rate.at(now, c.books.seqs > 0).perSecond()
 	if rate <= 0 {
 		rate = unknownRate
 	}
 	retry := c.policy.Spec.Retry
 	slot = now.Add(max(retry.Min, atRate(c.hold.seqs+seqs, rate)))
-	if c.tickets.nextSlot.After(slot) {
-		slot = c.tickets.nextSlot
+	if taken.After(slot) {
+		slot = taken
 	}
 	return slot, slot.Add(max(leastSpacing, atRate(seqs, rate)))
 }

@@ -15,27 +15,31 @@ type releaseRate struct {
 	last        time.Time
 }
 
-// pass lets time go by up to now; busy says whether something was in flight meanwhile.
-func (r *releaseRate) pass(now time.Time, busy bool) {
-	if r.last.IsZero() || !now.After(r.last) {
-		if r.last.IsZero() {
-			r.last = now
-		}
-		return
+// pass lets time go by up to now; busy says whether something was in flight meanwhile. Call it before that changes.
+func (r *releaseRate) pass(now time.Time, busy bool) { *r = r.at(now, busy) }
+
+// at is the rate as it will be at the time now; nothing changes.
+func (r releaseRate) at(now time.Time, busy bool) releaseRate {
+	if r.last.IsZero() {
+		r.last = now
 	}
+	d := now.Sub(r.last).Seconds()
+	if d <= 0 {
+		return r
+	}
+	r.last = now
 	if busy {
-		d := now.Sub(r.last).Seconds()
 		keep := math.Exp(-d / rateMemory.Seconds())
 		r.count *= keep
 		r.span = r.span*keep + d
 	}
-	r.last = now
+	return r
 }
 
 func (r *releaseRate) ended(n int) { r.count += float64(n) }
 
 // perSecond is 0 while too little was seen to tell.
-func (r *releaseRate) perSecond() float64 {
+func (r releaseRate) perSecond() float64 {
 	if r.count <= 0 || r.span <= 0 {
 		return 0
 	}

@@ -15,6 +15,9 @@ const (
 	ticketBody   = 24
 	ticketMAC    = 16
 	leastWindow  = 2 * time.Second
+	// reserveFor is how long after its slot a promise keeps room free. An obedient caller is a rounding of at most a
+	// second late; one that never comes back must not keep a slot idle for the whole of a long window.
+	reserveFor = 2 * time.Second
 	// reserveShare is the part of the slots that promises may keep free.
 	reserveShare = 0.3
 	sweepEvery   = time.Second
@@ -33,6 +36,10 @@ type promise struct {
 }
 
 func (p *promise) due(now time.Time) bool { return !now.Before(p.slot) && !now.After(p.end) }
+
+func (p *promise) reserves(now time.Time) bool {
+	return !now.Before(p.slot) && !now.After(p.slot.Add(reserveFor))
+}
 
 // ticketBook signs tickets and remembers the promises behind them. The table is the truth: a ticket whose promise
 // is not in it any more (used, lapsed, of another life) is worth nothing, however well signed.
@@ -166,8 +173,8 @@ func (b *ticketBook) sweep(now time.Time) {
 	b.promises = keep
 }
 
-// reserve is the number of sequences to keep free at the time now for ticket holders whose window is open, bounded to
-// a share of the slots and at least one.
+// reserve is the number of sequences to keep free at the time now for ticket holders whose time has just come, bounded
+// to a share of the slots and at least one.
 func (b *ticketBook) reserve(now time.Time, slots int) int {
 	most := max(1, int(reserveShare*float64(slots)))
 	n := 0
@@ -175,22 +182,22 @@ func (b *ticketBook) reserve(now time.Time, slots int) int {
 		if p.slot.After(now) || n >= most {
 			break
 		}
-		if p.due(now) {
+		if p.reserves(now) {
 			n += p.seqs
 		}
 	}
 	return min(n, most)
 }
 
-// nextLapse is when the first promise whose window is open now lapses; zero when none is open.
+// nextLapse is when the first promise that keeps room free now ceases to; zero when none does.
 func (b *ticketBook) nextLapse(now time.Time) time.Time {
 	var at time.Time
 	for _, p := range b.promises {
 		if p.slot.After(now) {
 			break
 		}
-		if p.due(now) && (at.IsZero() || p.end.Before(at)) {
-			at = p.end
+		if end := p.slot.Add(reserveFor); p.reserves(now) && (at.IsZero() || end.Before(at)) {
+			at = end
 		}
 	}
 	return at
