@@ -125,21 +125,29 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// holder returns the pid that the fake engine printed for its grandchild.
+// holder waits for the pid that the fake engine prints for its grandchild.
 func (r *rig) holder() int {
 	r.t.Helper()
-	lines, _ := r.Logs(0, 0)
-	for _, l := range lines {
-		if rest, ok := strings.CutPrefix(l.Text, "holder "); ok {
-			pid, err := strconv.Atoi(rest)
-			if err != nil {
-				r.t.Fatal(err)
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		lines, _ := r.Logs(0, 0)
+		for _, l := range lines {
+			if rest, ok := strings.CutPrefix(l.Text, "holder "); ok {
+				pid, err := strconv.Atoi(rest)
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				return pid
 			}
-			return pid
+		}
+		select {
+		case <-deadline:
+			r.t.Fatal("the fake engine named no holder")
+		case <-tick.C:
 		}
 	}
-	r.t.Fatal("the fake engine named no holder")
-	return 0
 }
 
 func TestEngineFromLaunchToStop(t *testing.T) {
@@ -323,11 +331,12 @@ func TestStopWhileLoadingLeavesNothing(t *testing.T) {
 	o.BeforeStop = func(context.Context) { t.Error("drained although the engine never was ready") }
 	r := run(t, o)
 	r.await("loading", func(st Status) bool { return st.State == Loading })
-	pid := r.Status().PID
+	pid, grandchild := r.Status().PID, r.holder()
 	if err := r.end(); err != nil {
 		t.Errorf("Run = %v", err)
 	}
 	gone(t, pid)
+	gone(t, grandchild)
 }
 
 func TestHungEngineStallsAndIsRestarted(t *testing.T) {

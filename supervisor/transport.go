@@ -78,9 +78,8 @@ func (at *target) rewrite(req *http.Request) *http.Request {
 	u := *req.URL
 	u.Scheme, u.Host, u.User = at.scheme, at.host, nil
 	if at.prefix != "" {
-		if u.RawPath != "" {
-			u.RawPath = at.rawPrefix + u.RawPath
-		}
+		// A raw path that says no more than the path is ignored by the URL's own encoding.
+		u.RawPath = at.rawPrefix + u.EscapedPath()
 		u.Path = at.prefix + u.Path
 	}
 	out.URL = &u

@@ -1,0 +1,91 @@
+package supervisor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHistorySurvivesAndForgivesBrokenFiles(t *testing.T) {
+	dir := t.TempDir()
+	h := readHistory(dir)
+	h.Starts[historyKey(VLLM, "m")] = startTimes{Total: 40 * time.Second, Phases: map[string]time.Duration{"weights": 3 * time.Second}}
+	if err := h.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(h, readHistory(dir)); d != "" {
+		t.Errorf("history read back differs (-want +got):\n%s", d)
+	}
+	for _, bad := range []string{"", "{", "null", `{"version":2,"starts":{}}`, `{"version":1}`} {
+		if err := os.WriteFile(filepath.Join(dir, historyFile), []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := readHistory(dir); got.Starts == nil || len(got.Starts) != 0 {
+			t.Errorf("history of %q = %+v; want an empty one that can be written to", bad, got)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("files %v, %v; want no half-written ones", left, err)
+	}
+}
+
+func TestRecordIsBelievedOnlyWhenWhole(t *testing.T) {
+	dir := t.TempDir()
+	good := record{Version: 1, BootID: "b", Leader: ident{PID: 77, Start: 5}}
+	if err := good.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := readRecord(dir, "b"); !ok {
+		t.Error("a good record was not believed")
+	}
+	if _, ok := readRecord(dir, "another boot"); ok {
+		t.Error("a record of another boot was believed")
+	}
+	for _, bad := range []record{{Version: 2, BootID: "b", Leader: good.Leader}, {Version: 1, BootID: "b"}, {Version: 1, Leader: good.Leader}, {Version: 1, BootID: "b", Leader: ident{PID: 1}}} {
+		if err := bad.write(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := readRecord(dir, bad.BootID); ok {
+			t.Errorf("the record %+v was believed", bad)
+		}
+	}
+	for range 2 {
+		if err := removeRecord(dir); err != nil {
+			t.Errorf("removeRecord = %v", err)
+		}
+	}
+}
+
+func FuzzReadRecord(f *testing.F) {
+	f.Add([]byte(`{"version":1,"boot_id":"b","leader":{"pid":77,"start_ticks":5}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, recordFile), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := readRecord(dir, "b"); ok && (r.Leader.PID <= 1 || r.BootID != "b") {
+			t.Fatalf("record %+v was believed", r)
+		}
+	})
+}
+
+func TestClaim(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "state")
+	release, err := claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(dir); err == nil {
+		t.Error("a state directory was claimed twice")
+	}
+	release()
+	release, err = claim(dir)
+	if err != nil {
+		t.Fatalf("after the release: %v", err)
+	}
+	release()
+}
