@@ -1,0 +1,137 @@
+// Wires the page: one store, one stream, one animation frame that draws everything that changed.
+import { batch } from "@preact/signals";
+import type { Status } from "./api";
+import { ListModel } from "./core/list";
+import { Store } from "./core/store";
+import { type Socket, Stream } from "./core/stream";
+import { rest, token } from "./rest";
+import * as view from "./view";
+
+export const store = new Store();
+export const list = new ListModel(store);
+
+/** Client clock at the last message, for ages that do not trust the server's clock. */
+export let heardAt = 0;
+
+const stream = new Stream({
+  open: (path, protocols) => {
+    const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}${path}`, protocols);
+    return socket as unknown as Socket;
+  },
+  fetch: async (path) => fetch(path, { headers: authorised(), cache: "no-store" }),
+  now: () => performance.now(),
+  later: (ms, run) => {
+    const timer = setTimeout(run, ms);
+    return () => clearTimeout(timer);
+  },
+  random: Math.random,
+  token,
+  pool: () => view.pool.value,
+  lastSeq: () => store.lastSeq,
+  onMessage: (message) => {
+    heardAt = performance.now();
+    if (store.apply(message) === "reload") reloadPage();
+    if (message.kind === "hello" || message.kind === "snap" || message.kind === "event") void refreshStatus();
+    markDirty();
+  },
+  onLink: (link) => {
+    view.link.value = link;
+    if (link.state === "unauthorised") view.askToken.value = "read";
+    markDirty();
+  },
+});
+
+function authorised(): Record<string, string> {
+  return token() === "" ? {} : { Authorization: `Bearer ${token()}` };
+}
+
+/** A newer server speaks another stream: its own page does too. Once a minute at most, so that a mismatch cannot spin. */
+function reloadPage(): void {
+  const last = Number(sessionStorage.getItem("admitd.reloaded") ?? 0);
+  if (Date.now() - last < 60_000) return;
+  sessionStorage.setItem("admitd.reloaded", String(Date.now()));
+  location.reload();
+}
+
+let statusBusy = false;
+export async function refreshStatus(): Promise<void> {
+  if (statusBusy) return;
+  statusBusy = true;
+  try {
+    const reply = await rest<Status>("GET", "/api/v1/status", { quiet: true });
+    if (reply.ok) {
+      store.setStatus(reply.body);
+      markDirty();
+    }
+  } finally {
+    statusBusy = false;
+  }
+}
+
+let dirty = false;
+let scheduled = false;
+let lastFast = 0;
+let lastSlow = 0;
+
+/** Says that something to draw has changed; now draws at the next frame instead of at the next tick. */
+export function markDirty(now = false): void {
+  dirty = true;
+  if (now) lastFast = 0;
+  if (scheduled) return;
+  scheduled = true;
+  const interval = view.reducedMotion.value ? 1000 : 100;
+  const wait = now ? 0 : Math.max(0, lastFast + interval - performance.now());
+  if (wait <= 8) requestAnimationFrame(draw);
+  else setTimeout(() => requestAnimationFrame(draw), wait - 8);
+}
+
+function draw(): void {
+  scheduled = false;
+  if (!dirty) return;
+  dirty = false;
+  const now = performance.now();
+  lastFast = now;
+  batch(() => {
+    list.update();
+    view.fastTick.value++;
+    if (now - lastSlow >= (view.reducedMotion.value ? 1000 : 500)) {
+      lastSlow = now;
+      view.slowTick.value++;
+    }
+  });
+}
+
+/** The newest instant that the view can show. */
+export function liveEnd(): number {
+  return store.lastT;
+}
+
+/** Right edge of the view. */
+export function viewEnd(): number {
+  return view.at.value ?? liveEnd();
+}
+
+export function restartStream(): void {
+  stream.restart();
+}
+
+export function startApp(): void {
+  stream.start();
+  addEventListener("online", () => stream.nudge());
+  document.addEventListener("visibilitychange", () => {
+    stream.setRate(document.hidden ? 1 : 10);
+    if (!document.hidden) stream.nudge();
+  });
+  setInterval(() => {
+    // Ages go on while nothing is heard.
+    lastSlow = 0;
+    markDirty();
+  }, 1000);
+  setInterval(() => {
+    if (!document.hidden && view.link.value.state !== "reconnecting") void refreshStatus();
+  }, 2000);
+  view.filterText.subscribe(() => markDirty(true));
+  for (const s of [view.windowMs, view.at, view.cursor, view.selected, view.row, view.theme, view.table]) {
+    s.subscribe(() => markDirty(true));
+  }
+}

@@ -1,0 +1,41 @@
+// The page.
+import { render } from "preact";
+import { markDirty, startApp } from "./app";
+import { onKey } from "./keys";
+import { Banners } from "./parts/banner";
+import { Help, Palette, TokenPrompt } from "./parts/dialogs";
+import { Header } from "./parts/header";
+import { Strip } from "./parts/strip";
+import { Voice } from "./parts/voice";
+import { Engine } from "./tabs/engine";
+import { Live } from "./tabs/live";
+import { Policy } from "./tabs/policy";
+import { watchTheme } from "./theme";
+import * as view from "./view";
+
+function Page() {
+  const tab = view.tab.value;
+  return (
+    <div class={`app tab-${tab}`}>
+      <Header />
+      <Strip />
+      <Banners />
+      <main aria-label={tab}>
+        <h1 class="sr">admitd: {tab}</h1>
+        {tab === "live" ? <Live /> : tab === "policy" ? <Policy /> : <Engine />}
+      </main>
+      <Help />
+      <Palette />
+      <TokenPrompt />
+      <Voice />
+    </div>
+  );
+}
+
+view.keepUrl();
+view.keepTheme();
+watchTheme(() => markDirty(true));
+addEventListener("keydown", onKey);
+const root = document.querySelector("#app");
+if (root) render(<Page />, root);
+startApp();

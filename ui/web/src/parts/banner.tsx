@@ -1,0 +1,82 @@
+// Lines under the strip for what needs a person: engine down, reload refused, connection lost.
+import { store } from "../app";
+import { duration, instant } from "../core/format";
+import * as view from "../view";
+import { heardAgo, heardText } from "./header";
+
+interface Note {
+  key: string;
+  tone: "bad" | "warn" | "calm";
+  title: string;
+  text: string;
+}
+
+const LOADING = new Set(["starting", "loading"]);
+
+function engineNote(): Note | null {
+  const engine = store.pool?.engine;
+  const state = store.engine || engine?.state || "";
+  if (state === "" || state === "ready" || !engine) return null;
+  if (LOADING.has(state)) {
+    const left = engine.expected_ready_in_ns > 0 ? ` About ${duration(engine.expected_ready_in_ns / 1e6)} left, by past starts.` : "";
+    return { key: "engine", tone: "calm", title: `Engine ${state}`, text: `${engine.text}${left}` };
+  }
+  const restart = instant(engine.restart_at);
+  const next =
+    restart !== null && restart > Date.now()
+      ? ` Next start in ${duration(restart - Date.now())}.`
+      : engine.gave_up
+        ? " admitd has given up restarting it."
+        : "";
+  const hint = engine.last_exit?.hint ? ` ${engine.last_exit.hint}` : "";
+  const tone = state === "failed" || state === "wedged" ? "bad" : "warn";
+  return { key: "engine", tone, title: `Engine ${state}`, text: `${engine.text}${next}${hint}` };
+}
+
+function reloadNote(): Note | null {
+  const config = store.status?.config;
+  if (!config || config.last_reload_ok) return null;
+  return {
+    key: "reload",
+    tone: "bad",
+    title: "Reload refused",
+    text: `${config.problem ?? "The last reload failed."} The last good configuration goes on.`,
+  };
+}
+
+function linkNote(): Note | null {
+  const link = view.link.value;
+  if (link.state === "reconnecting" && store.hello) {
+    return { key: "link", tone: "warn", title: "Connection lost", text: `What is shown is old: ${heardText()}.` };
+  }
+  if (link.state === "polling") {
+    return {
+      key: "link",
+      tone: "calm",
+      title: "Websocket blocked",
+      text: "Something between here and admitd stops it; the page polls once a second instead.",
+    };
+  }
+  if (link.state === "live" && heardAgo() > 3000) {
+    return { key: "link", tone: "warn", title: "No frames", text: `The connection is open but silent: ${heardText()}.` };
+  }
+  if (store.bye !== "" && link.state !== "live") {
+    return { key: "link", tone: "warn", title: "admitd said good-bye", text: store.bye };
+  }
+  return null;
+}
+
+export function Banners() {
+  view.slowTick.value;
+  const notes = [linkNote(), engineNote(), reloadNote()].filter((n): n is Note => n !== null);
+  return (
+    <div class="banners">
+      {notes.map((n) => (
+        <div key={n.key} class={`banner ${n.tone}`} role={n.tone === "bad" ? "alert" : "status"} aria-live={n.tone === "bad" ? "assertive" : "off"}>
+          <b>{n.title}</b>
+          <span>{n.text}</span>
+        </div>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,3 @@
+export function Engine() {
+  return <div />;
+}

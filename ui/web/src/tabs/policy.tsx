@@ -1,0 +1,3 @@
+export function Policy() {
+  return <div />;
+}
