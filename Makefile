@@ -25,7 +25,7 @@ endif
 
 build: ui ## build bin/admitd with the dashboard in it
 	@scripts/deps.sh build
-	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/admitd ./cmd/admitd
+	go build -trimpath -ldflags "-X main.version=$(VERSION) -extldflags=-Wl,-z,lazy" -o bin/admitd ./cmd/admitd
 
 ui: ui/dist/index.html ## build the dashboard into ui/dist
 

@@ -153,6 +153,9 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	case <-ctx.Done():
 	case failure = <-fatal:
 	}
+	if failure == nil && a.pool.supervisor.Status().GaveUp {
+		failure = fmt.Errorf("%w: %s", ErrEngineFailed, a.pool.supervisor.Status().Text)
+	}
 	a.stop(gateSrv, adminSrv, stopEngine, engineDone)
 	stopParts()
 	wg.Wait()

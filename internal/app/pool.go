@@ -54,7 +54,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{name: c.ServedName(), config: c, logger: o.Logger.With("pool", c.ServedName()), scraped: make(chan struct{}, 1)}
-	so.Self, so.Logger = o.Self, o.Logger.With("component", "supervisor")
+	so.Self, so.Logger = o.Self, supervisorLogger(o)
 	so.BeforeStop, so.Progress = p.drain, p.progress
 	if p.supervisor, err = supervisor.New(so); err != nil {
 		return nil, err
@@ -82,6 +82,26 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	p.admission.Close(reason.EngineLoading, "the engine has not started yet")
 	p.newStore(compiled, file, o, stateDir)
 	return p, nil
+}
+
+// supervisorLogger leaves out the state changes where the progress lines tell them already.
+func supervisorLogger(o Options) *slog.Logger {
+	l := o.Logger.With("component", "supervisor")
+	if o.Progress == nil {
+		return l
+	}
+	return slog.New(atLeast{l.Handler(), slog.LevelWarn})
+}
+
+// atLeast is a log handler that drops what is below a level.
+type atLeast struct {
+	slog.Handler
+	least slog.Level
+}
+
+// Enabled implements slog.Handler.
+func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= h.least && h.Handler.Enabled(ctx, l)
 }
 
 // newStore puts the first policy in place as revision one of the history.
@@ -172,6 +192,10 @@ func (p *pool) watch(ctx context.Context, fatal chan<- error) error {
 		st := p.supervisor.Status()
 		if st.State != last.State || st.Restarts != last.Restarts {
 			p.stateEvent(st)
+		}
+		if st.GaveUp && !last.GaveUp && !p.served {
+			// Whoever started us is waiting for an answer; later, staying and saying why serves callers better.
+			fatal <- fmt.Errorf("%w: %s", ErrEngineFailed, st.Text)
 		}
 		scrape := st.State == supervisor.Ready || st.State == supervisor.Stalled || st.State == supervisor.Draining
 		if stopScraper != nil && (!scrape || !st.ReadyAt.Equal(last.ReadyAt)) {

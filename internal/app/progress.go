@@ -51,6 +51,9 @@ func (r *reporter) show(st supervisor.Status, gpu *nvml.Reading, now time.Time) 
 	case supervisor.Failed, supervisor.Wedged, supervisor.Stalled, supervisor.Draining:
 		r.once(string(st.State)+st.Text, "engine "+string(st.State)+": "+st.Text+exitText(st))
 	case supervisor.Stopped:
+		if r.said != "" {
+			r.once("stopped"+st.Text, "engine stopped: "+st.Text)
+		}
 	}
 }
 

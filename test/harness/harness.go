@@ -227,7 +227,7 @@ func (a *Admitd) Get(path string, into any) {
 	}
 }
 
-// PutPolicy sends a policy text and returns the status and body.
+// PutPolicy sends a policy text, over the revision ifMatch ("" for whatever runs), and returns the status and body.
 func (a *Admitd) PutPolicy(text, ifMatch string) (int, string) {
 	a.t.Helper()
 	req, err := http.NewRequest(http.MethodPut, a.Admin+"/api/v1/policy", strings.NewReader(text))
@@ -236,6 +236,7 @@ func (a *Admitd) PutPolicy(text, ifMatch string) (int, string) {
 	}
 	req.Header.Set("Authorization", "Bearer "+a.Token)
 	req.Header.Set("Content-Type", "application/yaml")
+	req.Header.Set("If-Match", "*")
 	if ifMatch != "" {
 		req.Header.Set("If-Match", `"`+ifMatch+`"`)
 	}
