@@ -21,9 +21,17 @@ type editor struct {
 	held int
 	// carry is the undecided part of earlier chunks.
 	carry []byte
-	// dropLF is true when the line feed that comes next belongs to a dropped event.
-	dropLF bool
+	// lf says what becomes of a line feed that comes next and belongs to the line end before it.
+	lf lineFeedFate
 }
+
+type lineFeedFate uint8
+
+const (
+	lfStays   lineFeedFate = iota // where its line is
+	lfFreed                       // with what was let go
+	lfDropped                     // with what was dropped
+)
 
 // begin starts a chunk.
 func (e *editor) begin(p []byte) {
@@ -84,7 +92,6 @@ func (e *editor) startEvent(at int) {
 	if e == nil {
 		return
 	}
-	e.dropLF = false
 	if e.hold {
 		e.advance(at)
 		e.held = len(e.out)
@@ -97,7 +104,7 @@ func (e *editor) keepLine(end int) {
 		return
 	}
 	e.advance(end)
-	e.held = len(e.out)
+	e.held, e.lf = len(e.out), lfFreed
 }
 
 // keepEvent decides that the event stays.
@@ -116,16 +123,29 @@ func (e *editor) endEvent(end int, drop bool) {
 	e.advance(end)
 	if drop && e.held >= 0 {
 		e.out = e.out[:e.held]
-		e.dropLF = true
+		e.lf = lfDropped
 	}
 	e.held = -1
 }
 
-// lineFeed handles the line feed behind a carriage return.
+// endLine is called at every line end, before what the line means is known.
+func (e *editor) endLine() {
+	if e != nil {
+		e.lf = lfStays
+	}
+}
+
+// lineFeed handles the line feed behind the carriage return that ended the last line.
 func (e *editor) lineFeed(at int) {
-	if e == nil || !e.dropLF {
+	if e == nil {
 		return
 	}
-	e.advance(at)
-	e.from, e.dropLF = at+1, false
+	switch e.lf {
+	case lfFreed:
+		e.advance(at + 1)
+		e.held = len(e.out)
+	case lfDropped:
+		e.advance(at)
+		e.from = at + 1
+	}
 }

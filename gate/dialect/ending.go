@@ -22,6 +22,8 @@ func (f *Filter) ending() Ending {
 		whole = o.terminal && o.allFinished()
 	case modeJSON:
 		whole = f.done
+	case modeUnknown:
+		whole = !f.o.Stream && !f.o.Endpoint.Generates() // an empty answer
 	case modeOpaque:
 		// Speech and plain-text transcripts; every other operation answers JSON.
 		if whole = o.kind == KindAudio; !whole {

@@ -36,10 +36,10 @@ type observer struct {
 	usageWithOutput bool
 
 	// streaming is true for a stream, in which single events carry output.
-	streaming       bool
-	outputs         int
-	first           FirstEvent
-	firstSeen       bool
+	streaming bool
+	outputs   int
+	first     FirstEvent
+	firstSeen bool
 
 	seen, finished choiceSet
 	finish         string

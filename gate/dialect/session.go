@@ -208,8 +208,7 @@ func derive(f *Facts, top fields) string {
 		chainContent(chain, top["instructions"])
 		link(chain)
 		if input := top["input"]; input.isString() {
-			chainContent(chain, input)
-			found = true
+			found = chainContent(chain, input)
 		} else {
 			found = chainMessages(chain, input)
 		}
@@ -221,7 +220,7 @@ func derive(f *Facts, top fields) string {
 }
 
 // chainMessages adds the system messages that come first and the first user message. It reports whether there
-// was a user message.
+// was a user message with content.
 func chainMessages(chain *xxhash.Digest, messages value) bool {
 	for m := range messages.items() {
 		switch role := m.get("role"); {
@@ -229,30 +228,32 @@ func chainMessages(chain *xxhash.Digest, messages value) bool {
 			chainContent(chain, m.get("content"))
 			link(chain)
 		case role.is("user"):
-			chainContent(chain, m.get("content"))
-			return true
+			return chainContent(chain, m.get("content"))
 		}
 	}
 	return false
 }
 
 // chainContent adds content by its text, so that marks beside the text (cache_control moves from turn to turn)
-// do not change the session.
-func chainContent(chain *xxhash.Digest, v value) {
+// do not change the session. It reports whether there was any.
+func chainContent(chain *xxhash.Digest, v value) (added bool) {
 	switch v.kind() {
 	case '"':
 		writeBytes(chain, v.raw)
+		return len(v.raw) > len(`""`)
 	case '[':
 		for item := range v.items() {
-			chainContent(chain, item)
+			added = chainContent(chain, item) || added
 		}
+		return added
 	case '{':
 		if text := v.get("text"); text.isString() {
-			writeBytes(chain, text.raw)
-			return
+			return chainContent(chain, text)
 		}
 		writeBytes(chain, v.raw)
+		return true
 	}
+	return false
 }
 
 // link replaces the chain's state by the hash of what it has seen, so that each part rests on those before it.

@@ -49,6 +49,9 @@ func Splice(ep Endpoint, body []byte, e Edits) ([]byte, error) {
 	if ep.Multipart {
 		return spliceForm(body, e)
 	}
+	if ep.Kind == KindOther && len(bytes.TrimSpace(body)) == 0 {
+		return body, nil // an opened path that takes no body
+	}
 	if err := checkJSON(body); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrNotSpliceable, err)
 	}

@@ -28,7 +28,7 @@ type sseReader struct {
 	lines, dataLen int
 	// joined is false between the beginning of a further data line and its first byte.
 	joined bool
-	head           [len(doneMark)]byte
+	head   [len(doneMark)]byte
 }
 
 type lineState uint8
@@ -152,6 +152,7 @@ func (f *Filter) lineBytes(b []byte, at int) {
 // endLine ends a line; end is the place behind its terminator.
 func (f *Filter) endLine(end int) {
 	r := &f.sse
+	f.ed.endLine()
 	switch r.state {
 	case lineStart:
 		f.endEvent(end)
