@@ -22,7 +22,7 @@ func playEngine(script string) (exit int) {
 		case "bar":
 			printBar(5 << 20)
 		case "flood":
-			printFlood(20 << 20)
+			printFlood(4 << 20)
 		case "key":
 			fmt.Println("args: {'api_key': '" + os.Getenv("VLLM_API_KEY") + "'}")
 		case "lines":

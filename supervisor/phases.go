@@ -141,13 +141,17 @@ func (t *tracker) line(now time.Time, text string) bool {
 			changed = t.advance(now, m.phase) || changed
 		}
 	}
-	if t.version == "" && t.kind != SGLang {
+	if t.kind == SGLang {
+		return t.sglQuantities(text) || changed
+	}
+	// The plain searches spare most lines the regular expressions.
+	if t.version == "" && (strings.Contains(text, "version ") || strings.Contains(text, "LLM engine (v")) {
 		if m := t.re.version.FindStringSubmatch(text); m != nil {
 			t.version, changed = m[1], true
 		}
 	}
-	if t.kind == SGLang {
-		return t.sglQuantities(text) || changed
+	if !strings.Contains(text, " KV cache size: ") {
+		return changed
 	}
 	if m := t.re.capacity.FindStringSubmatch(text); m != nil {
 		changed = t.addCapacity(text, number(m[1])) || changed
@@ -174,6 +178,9 @@ func (t *tracker) addCapacity(text string, tokens int) bool {
 // sglQuantities reads SGLang's numbers. Every rank prints the same ones, so they are not summed.
 func (t *tracker) sglQuantities(text string) bool {
 	changed := false
+	if !strings.Contains(text, "#tokens: ") && !strings.Contains(text, "max_running_requests=") && !strings.Contains(text, "max_total_num_tokens=") {
+		return false
+	}
 	if m := t.re.sglTokens.FindStringSubmatch(text); m != nil {
 		n := number(m[1])
 		changed = n != t.capacity

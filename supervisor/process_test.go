@@ -83,8 +83,7 @@ func (r *rig) await(what string, ok func(Status) bool) Status {
 		select {
 		case <-changed:
 		case <-deadline:
-			lines, _ := r.Logs(0, 0)
-			r.t.Fatalf("waited in vain until %s; the state is %+v, the output %v", what, st, lines)
+			r.t.Fatalf("waited in vain until %s; the state is %+v, the output ends with %q", what, st, r.out.tail(0, 10))
 		}
 	}
 }
