@@ -38,7 +38,7 @@ func judgeAgain(recorded []feed.Record, draft *policy.Compiled) api.DryRun {
 			after++
 		}
 		d := draft.Policy.Decide(requestOf(rec.Decision), stateOf(rec.At, rec.Decision))
-		verdict := wire(d.Verdict)
+		verdict := verdictOf(d, rec.Decision)
 		tally(&out.Old, rec.Decision.Verdict)
 		tally(&out.New, verdict)
 		if verdict == rec.Decision.Verdict {
@@ -56,18 +56,33 @@ func judgeAgain(recorded []feed.Record, draft *policy.Compiled) api.DryRun {
 	return out
 }
 
-// judgedByPolicy tells decisions that the policy made from refusals that the gate made before it was asked.
+// judgedByPolicy tells decisions that the policy made from those that the gate or the controller made without it
+// (bad key, too large, draining): only the first kind saw signals, and has one of these reasons.
 func judgedByPolicy(d *journal.Decision) bool {
-	if d.Verdict == reason.VerdictAdmit || len(d.Trace) > 0 {
-		return true
+	if len(d.Signals) == 0 {
+		return false
 	}
-	switch d.Reason {
+	return d.Verdict == reason.VerdictAdmit || forWantOfRoom(d.Reason)
+}
+
+func forWantOfRoom(c reason.Code) bool {
+	switch c {
 	case reason.KVPressure, reason.KVForecast, reason.QueueDepth, reason.QueueAge, reason.SlotsFull, reason.Saturated,
 		reason.TTFTInfeasible, reason.TPOTInfeasible, reason.SessionWindow, reason.SignalMissing, reason.SignalStale,
 		reason.HoldExpired:
 		return true
 	}
 	return false
+}
+
+// verdictOf is what a draft's judgement would be answered with. Whether a refusal for want of room is a defer or, with
+// no relief in sight, a reject is the controller's to say: it is taken to say what it said then.
+func verdictOf(d policy.Decision, recorded *journal.Decision) string {
+	v := wire(d.Verdict)
+	if v == reason.VerdictDefer && recorded.Verdict == reason.VerdictReject && recorded.Reason == reason.Saturated {
+		return reason.VerdictReject
+	}
+	return v
 }
 
 // wire is the verdict as it would be answered.

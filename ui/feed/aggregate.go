@@ -53,7 +53,7 @@ func (s *sums) add(it *item) {
 	if o.SLOMet {
 		s.SLOMet++
 	}
-	if MeantEnded(o) {
+	if MeantEnded(d, o) {
 		s.meantEnded++
 		if o.SLOMet {
 			s.met++

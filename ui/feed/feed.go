@@ -140,8 +140,7 @@ func (f *Feed) fold(e *journal.Entry) {
 			f.pending.n[v]++
 		}
 	case e.Outcome != nil:
-		f.items.addOutcome(e)
-		f.windows.outcome(e.At, e.Outcome)
+		f.windows.outcome(e.At, f.items.addOutcome(e), e.Outcome)
 		f.pending.outcomes.add(e.Outcome)
 	case e.Event != nil:
 		if len(f.pending.events) == maxPendingEvents {

@@ -289,12 +289,14 @@ func TestGoodputCountsAllThatWereMeantToBeServed(t *testing.T) {
 		refuse(reason.VerdictReject, reason.BadRequest),         // the caller's fault
 		end(dialect.EndWhole, true), end(dialect.EndWhole, true), end(dialect.EndCaller, false),
 		end(dialect.EndInvalid, false), // the engine called it a bad request
+		l.decision(t0, journal.Decision{ID: "h", Class: "helper", Verdict: reason.VerdictAdmit, Reason: reason.OK}),
+		l.outcome(t0, journal.Outcome{ID: "h", Ending: string(dialect.EndWhole), SLOMet: true}), // a helper call has no SLO
 	}, false)
 	w := f.Windows(t0)[0]
 	if w.Goodput == nil || *w.Goodput != 2.0/6 {
 		t.Errorf("goodput %v, want 2 of 3 ended and 3 refused", w.Goodput)
 	}
-	want := api.Window{Seconds: 60, Arrivals: 8, Admitted: 2, Deferred: 1, Rejected: 5, Ended: 4, SLOMet: 2, Goodput: w.Goodput}
+	want := api.Window{Seconds: 60, Arrivals: 9, Admitted: 3, Deferred: 1, Rejected: 5, Ended: 5, SLOMet: 2, Goodput: w.Goodput}
 	if diff := cmp.Diff(want, w); diff != "" {
 		t.Error(diff)
 	}

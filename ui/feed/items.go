@@ -46,10 +46,14 @@ func (s *items) addDecision(e *journal.Entry) *item {
 	return it
 }
 
-func (s *items) addOutcome(e *journal.Entry) {
-	if it := s.byID[e.Outcome.ID]; it != nil {
-		it.outcome = e.Outcome
+// addOutcome joins an outcome with its decision and returns that, nil when it is no longer known.
+func (s *items) addOutcome(e *journal.Entry) *journal.Decision {
+	it := s.byID[e.Outcome.ID]
+	if it == nil {
+		return nil
 	}
+	it.outcome = e.Outcome
+	return it.decision
 }
 
 // each calls fn for every decision, oldest first, until fn returns false.

@@ -56,8 +56,14 @@ func MeantRefused(d *journal.Decision) bool {
 	return d.Verdict == reason.VerdictDefer
 }
 
-// MeantEnded reports whether an ended arrival counts in goodput: all do but those that the engine called invalid.
-func MeantEnded(o *journal.Outcome) bool { return o.Ending != string(dialect.EndInvalid) }
+// helperClass is what the gate records as the class of helper calls such as /tokenize, which have no SLO.
+const helperClass = "helper"
+
+// MeantEnded reports whether an ended arrival counts in goodput: all do but helper calls and those that the engine
+// called invalid. d is nil when the decision is no longer known.
+func MeantEnded(d *journal.Decision, o *journal.Outcome) bool {
+	return o.Ending != string(dialect.EndInvalid) && (d == nil || d.Class != helperClass)
+}
 
 // at returns the bucket of a time, or nil when it is older than the ring.
 func (w *windows) at(t time.Time) *bucket {
@@ -95,10 +101,10 @@ func (w *windows) decision(t time.Time, d *journal.Decision) {
 	}
 }
 
-func (w *windows) outcome(t time.Time, o *journal.Outcome) {
+func (w *windows) outcome(t time.Time, d *journal.Decision, o *journal.Outcome) {
 	if b := w.at(t); b != nil {
 		b.ended++
-		if MeantEnded(o) {
+		if MeantEnded(d, o) {
 			b.meantEnded++
 			if o.SLOMet {
 				b.met++
