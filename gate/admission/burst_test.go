@@ -14,6 +14,10 @@ import (
 type toyEngine struct {
 	slots          int
 	queue, running []*toyJob
+	// Gauges are refreshed only every so often, as an engine's are only with its steps.
+	refresh                    time.Duration
+	refreshed                  time.Time
+	runningGauge, waitingGauge int
 }
 
 type toyJob struct {
@@ -45,13 +49,20 @@ func (e *toyEngine) step(now time.Time) (first, done []ID) {
 		keep = append(keep, j)
 	}
 	e.running = keep
+	e.start(now)
+	if !now.Before(e.refreshed.Add(e.refresh)) {
+		e.refreshed, e.runningGauge, e.waitingGauge = now, len(e.running), len(e.queue)
+	}
+	return first, done
+}
+
+func (e *toyEngine) start(now time.Time) {
 	for len(e.queue) > 0 && len(e.running) < e.slots {
 		j := e.queue[0]
 		e.queue = e.queue[1:]
 		j.started = now
 		e.running = append(e.running, j)
 	}
-	return first, done
 }
 
 // burst is 40 callers in two seconds against a toy engine with four slots, all of them obedient: who is deferred comes
@@ -118,9 +129,9 @@ func (b *burst) scrape() {
 	b.seq++
 	meta := signals.Snapshot{Seq: b.seq, At: b.now, Life: 1, StaleAfter: 5 * time.Second}
 	b.shown = append(b.shown, signals.NewSnapshot(meta,
-		signals.Signal{Name: signals.Running, Value: float64(len(b.e.running)), At: b.now, State: signals.Live},
-		signals.Signal{Name: signals.Waiting, Value: float64(len(b.e.queue)), At: b.now, State: signals.Live},
-		signals.Signal{Name: signals.KVUsed, Value: float64(len(b.e.running)) * 0.02, At: b.now, State: signals.Live},
+		signals.Signal{Name: signals.Running, Value: float64(b.e.runningGauge), At: b.now, State: signals.Live},
+		signals.Signal{Name: signals.Waiting, Value: float64(b.e.waitingGauge), At: b.now, State: signals.Live},
+		signals.Signal{Name: signals.KVUsed, Value: float64(b.e.runningGauge) * 0.02, At: b.now, State: signals.Live},
 	))
 }
 
@@ -166,36 +177,40 @@ func (b *burst) run(interval, lag time.Duration) {
 }
 
 // TestBurstBetweenScrapesIsSeen is what the controller is for: between two scrapes arrivals see each other. With
-// max_waiting 2 never more than two wait inside the engine, whether the scrape comes every 250 ms or every 3 s, at once or late, and whether
-// the slots are told or have to be learnt; and every obedient caller is served in the end.
+// max_waiting 2 never more than two wait inside the engine, whether the scrape comes every 250 ms or
+// every 3 s, at once or late, from fresh gauges or old ones, and whether the slots are told or have to be learnt; and
+// every obedient caller is served in the end.
 func TestBurstBetweenScrapesIsSeen(t *testing.T) {
+	p := compile(t, "policy: queue-depth\nparams: {max_waiting: 2}\nhold: {max_wait: 1s, max_requests: 8}\n")
 	for _, told := range []int{toySlots, 0} {
 		for _, interval := range []time.Duration{250 * time.Millisecond, time.Second, 3 * time.Second} {
 			for _, lag := range []time.Duration{0, 40 * time.Millisecond, 200 * time.Millisecond} {
-				t.Run(fmt.Sprintf("slots %d, every %s, late by %s", told, interval, lag), func(t *testing.T) {
-					p, err := policy.Compile("", []byte("policy: queue-depth\nparams: {max_waiting: 2}\nhold: {max_wait: 1s, max_requests: 8}\n"))
-					if err != nil {
-						t.Fatal(err)
-					}
-					b := &burst{
-						t: t, c: New(Config{Slots: told, TicketKey: []byte(testKey)}, p), e: toyEngine{slots: toySlots},
-						now: epoch, returns: map[time.Time][]Arrival{},
-					}
-					b.run(interval, lag)
-					d := b.c.Dump(b.now, Totals)
-					t.Logf("served %d in %s, %d refusals, worst queue %d, %d slot-ms idle while held, tickets %d honoured %d early %d ignored",
-						b.served, b.now.Sub(epoch), b.refused, b.worst, b.idleMS, d.TicketsHonoured, d.TicketsEarly, d.TicketsIgnored)
-					if b.worst > 2 {
-						t.Errorf("%d waited inside the engine; the policy allows 2", b.worst)
-					}
-					if b.served != callers {
-						t.Errorf("%d of %d served", b.served, callers)
-					}
-					if d.TicketsHonoured == 0 {
-						t.Error("no ticket was honoured")
-					}
-				})
+				for _, refresh := range []time.Duration{0, 130 * time.Millisecond} {
+					t.Run(fmt.Sprintf("slots %d, every %s, late by %s, gauges every %s", told, interval, lag, refresh), func(t *testing.T) {
+						b := &burst{
+							t: t, c: New(Config{Slots: told, TicketKey: []byte(testKey)}, p), e: toyEngine{slots: toySlots, refresh: refresh},
+							now: epoch, returns: map[time.Time][]Arrival{},
+						}
+						b.run(interval, lag)
+						b.check()
+					})
+				}
 			}
 		}
+	}
+}
+
+func (b *burst) check() {
+	d := b.c.Dump(b.now, Totals)
+	b.t.Logf("served %d in %s, %d refusals, worst queue %d, %d slot-ms idle while held, tickets %d honoured %d early %d ignored",
+		b.served, b.now.Sub(epoch), b.refused, b.worst, b.idleMS, d.TicketsHonoured, d.TicketsEarly, d.TicketsIgnored)
+	if b.worst > 2 {
+		b.t.Errorf("%d waited inside the engine; the policy allows 2", b.worst)
+	}
+	if b.served != callers {
+		b.t.Errorf("%d of %d served", b.served, callers)
+	}
+	if d.TicketsHonoured == 0 {
+		b.t.Error("no ticket was honoured")
 	}
 }

@@ -27,7 +27,7 @@ type Controller struct {
 	// lastKV is the KV use of the last scrape that did not contradict the ledger, and lastKVAt when that was sent.
 	lastKV   float64
 	lastKVAt time.Time
-	learnt slotLearner
+	learnt   slotLearner
 
 	closed   bool
 	closedBy reason.Code
@@ -173,7 +173,7 @@ func (c *Controller) tooLarge(a Arrival, est estimate) (policy.Decision, bool) {
 }
 
 func (c *Controller) kvTokens() int {
-	if sig := c.kvCapacity(c.engine.at); sig.Present() {
+	if sig := c.kvCapacity(); sig.Present() {
 		return int(sig.Value)
 	}
 	return 0

@@ -170,7 +170,7 @@ func (c *Controller) state(now time.Time, promised int) policy.State {
 		ReservedTokens: c.books.reserved,
 		Held:           len(c.hold.items),
 		Slots:          c.slots(),
-		KVCapacity:     c.kvCapacity(now),
+		KVCapacity:     c.kvCapacity(),
 	}
 	running, waiting, kv := c.read(signals.Running, now), c.read(signals.Waiting, now), c.read(signals.KVUsed, now)
 	var t tally
@@ -267,8 +267,8 @@ func (c *Controller) read(n signals.Name, now time.Time) signals.Signal {
 }
 
 // kvCapacity is what the latest scrape says, else what was told at start; it does not age.
-func (c *Controller) kvCapacity(now time.Time) signals.Signal {
-	if sig := c.snap.Get(signals.KVCapacity, now); sig.Present() && sig.Value > 0 {
+func (c *Controller) kvCapacity() signals.Signal {
+	if sig := c.snap.Get(signals.KVCapacity, c.engine.at); sig.Present() && sig.Value > 0 {
 		sig.State, sig.Why = signals.Live, ""
 		return sig
 	}

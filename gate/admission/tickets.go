@@ -91,7 +91,8 @@ func (b *ticketBook) decode(s string) (seq uint64, ok bool) {
 		return 0, false
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || !hmac.Equal(raw[ticketBody:], b.mac(raw[:ticketBody])) {
+	// The decoder skips line breaks, so the text's length alone does not tell that of what it holds.
+	if err != nil || len(raw) != ticketBody+ticketMAC || !hmac.Equal(raw[ticketBody:], b.mac(raw[:ticketBody])) {
 		return 0, false
 	}
 	if binary.BigEndian.Uint64(raw[8:]) != b.nonce {
