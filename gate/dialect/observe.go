@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"strconv"
 )
 
 // maxChoices bounds how many choices are told apart; above it they are taken as finished when any is.
@@ -177,11 +176,17 @@ func (o *observer) literal(n node, raw []byte) {
 
 // number reads a count; anything but a whole number from 0 to 2^31 is no count.
 func number(raw []byte) count {
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil || n < 0 || n > 1<<31 {
+	n := 0
+	for _, c := range raw {
+		if c < '0' || c > '9' || n > 1<<31 {
+			return count{}
+		}
+		n = 10*n + int(c-'0')
+	}
+	if len(raw) == 0 || n > 1<<31 {
 		return count{}
 	}
-	return count{int(n), true}
+	return count{n, true}
 }
 
 func (o *observer) setFinish(raw []byte) {

@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -13,10 +14,10 @@ const (
 	codeWindow = 2048
 )
 
-// isCodeByte marks the characters that are rare in prose and frequent in code and JSON.
-var isCodeByte = func() (t [256]bool) {
+// codeByte is 1 for the characters that are rare in prose and frequent in code and JSON.
+var codeByte = func() (t [256]uint8) {
 	for _, c := range []byte(`{}[]();:"<>=_0123456789`) {
-		t[c] = true
+		t[c] = 1
 	}
 	return t
 }()
@@ -56,28 +57,44 @@ func (t *TextSize) addText(b []byte, escaped bool) {
 		if w.bytes() >= codeWindow {
 			w.flush(t)
 		}
-		c := b[i]
-		if c < 0x80 && (c != '\\' || !escaped) {
-			w.latin++
-			if isCodeByte[c] {
-				w.code++
-			}
-			i++
-			continue
+		run := asciiRun(b[i:min(len(b), i+codeWindow-w.bytes())], escaped, &w.code)
+		w.latin += run
+		if i += run; i < len(b) && w.bytes() < codeWindow {
+			i += w.addRune(b[i:], escaped)
 		}
-		i += w.addRune(b[i:])
 	}
 	w.flush(t)
 }
 
-func (w *window) addRune(b []byte) int {
-	r, n := decodeChar(b)
-	size := len(string(r))
+// asciiRun returns how many bytes of b stand for themselves and adds the code characters among them to code.
+func asciiRun(b []byte, escaped bool, code *int) int {
+	n := 0
+	for i, c := range b {
+		if c >= utf8.RuneSelf || c == '\\' && escaped {
+			*code += n
+			return i
+		}
+		n += int(codeByte[c])
+	}
+	*code += n
+	return len(b)
+}
+
+// addRune books the first character of b and returns how many bytes it takes there.
+func (w *window) addRune(b []byte, escaped bool) int {
+	var r rune
+	var n int
+	if escaped {
+		r, n = decodeChar(b)
+	} else {
+		r, n = utf8.DecodeRune(b)
+	}
+	size := utf8.RuneLen(r)
 	switch {
 	case r < 0x250 || 0x1E00 <= r && r < 0x1F00:
 		w.latin += size
-		if r < 0x80 && isCodeByte[byte(r)] {
-			w.code++
+		if r < utf8.RuneSelf {
+			w.code += int(codeByte[r])
 		}
 	case isCJK(r):
 		w.cjk += size
@@ -126,7 +143,7 @@ func decodedLen(b []byte) int {
 			return n + len(b)
 		}
 		r, used := decodeChar(b[i:])
-		n += i + len(string(r))
+		n += i + utf8.RuneLen(r)
 		b = b[i+used:]
 	}
 }
