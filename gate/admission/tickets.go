@@ -106,7 +106,7 @@ func (b *ticketBook) decode(s string) (seq uint64, ok bool) {
 func (b *ticketBook) find(now time.Time, a Arrival) (p *promise, bad bool) {
 	if a.Facts.Ticket != "" {
 		if seq, ok := b.decode(a.Facts.Ticket); ok {
-			if p := b.bySeq[seq]; p != nil && !now.After(p.end) {
+			if p := b.bySeq[seq]; p != nil && p.tenant == a.Tenant && !now.After(p.end) {
 				return p, false
 			}
 		}
