@@ -18,6 +18,10 @@ func readForm(f *Facts, h http.Header, body []byte) *Problem {
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
 		return bad("", "The Content-Type must be multipart/form-data with a boundary.")
 	}
+	// Go's reader also takes a preamble and bare line feeds, engines do not: two readers would see two forms.
+	if !bytes.HasPrefix(body, []byte("--"+params["boundary"]+"\r\n")) {
+		return bad("", "The form must begin with its boundary, and its lines must end with a carriage return and a line feed.")
+	}
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	modelSeen := false
 	for {
@@ -36,7 +40,6 @@ func readForm(f *Facts, h http.Header, body []byte) *Problem {
 	if !modelSeen {
 		return bad("model", `The form field "model" is missing; GET /v1/models lists the names.`)
 	}
-	f.Text.Messages++
 	f.LargestText = f.Text
 	return nil
 }

@@ -104,10 +104,20 @@ func checkKey(b []byte, i int) (int, *syntaxError) {
 	return skipSpace(b, i+1), nil
 }
 
+// plainByte is true for the ASCII characters that stand for themselves in a string.
+var plainByte = func() (t [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
 func checkString(b []byte, i int) (int, *syntaxError) {
 	for i++; i < len(b); {
 		c := b[i]
 		switch {
+		case plainByte[c]:
+			i++
 		case c == '"':
 			return i + 1, nil
 		case c == '\\':
@@ -118,8 +128,6 @@ func checkString(b []byte, i int) (int, *syntaxError) {
 			i += n
 		case c < 0x20:
 			return i, &syntaxError{i, "a control character in a string (it must be escaped)"}
-		case c < utf8.RuneSelf:
-			i++
 		default:
 			r, n := utf8.DecodeRune(b[i:])
 			if r == utf8.RuneError && n <= 1 {

@@ -178,6 +178,21 @@ func TestF28_ProblemsQuoteNothing(t *testing.T) {
 	}
 }
 
+func TestBodiesThatAreNoJSON(t *testing.T) {
+	for body, want := range map[string]string{
+		"":                     "the body is empty at byte 0",
+		"\xef\xbb\xbf{}":       "byte order mark",
+		"{\x00\"\x00m\x00":     "not valid JSON",
+		`{"model":"m"}{`:       "unexpected text after the JSON value at byte 13",
+		"{\"model\":\"\xe9\"}": "invalid UTF-8 at byte 10",
+	} {
+		_, p := Read(endpoint(t, "/v1/chat/completions"), nil, []byte(body))
+		if p == nil || p.Reason != reason.BadRequest || !strings.Contains(p.Message, want) {
+			t.Errorf("%q: problem %+v, want one that says %q", body, p, want)
+		}
+	}
+}
+
 // FuzzRead: no body makes it panic, the facts are sane, and what it accepts can be edited.
 func FuzzRead(f *testing.F) {
 	for _, ep := range Table() {

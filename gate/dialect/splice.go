@@ -257,8 +257,7 @@ func spliceForm(body []byte, e Edits) ([]byte, error) {
 	if e.Model == nil {
 		return body, nil
 	}
-	boundary, _, ok := bytes.Cut(body, []byte("\n"))
-	boundary = bytes.TrimRight(boundary, "\r \t")
+	boundary, _, ok := bytes.Cut(body, []byte("\r\n"))
 	if !ok || !bytes.HasPrefix(boundary, []byte("--")) {
 		return nil, fmt.Errorf("%w: the form does not start with its boundary", ErrNotSpliceable)
 	}

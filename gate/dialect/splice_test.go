@@ -214,3 +214,23 @@ func TestF32_Multipart(t *testing.T) {
 		}
 	}
 }
+
+// FuzzForm: no form makes it panic, and the model that is written into one is the model that is read from it.
+func FuzzForm(f *testing.F) {
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n"))
+	f.Add([]byte("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\nx\r\n--b\r\nContent-Disposition: form-data; name=model\r\n\r\n\r\n--b--"))
+	h := http.Header{"Content-Type": {"multipart/form-data; boundary=b"}}
+	ep := Classify(http.MethodPost, "/v1/audio/transcriptions")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if _, p := Read(ep, h, body); p != nil {
+			return
+		}
+		edited, err := Splice(ep, body, Edits{Model: ptr("another")})
+		if err != nil {
+			return // forms that only a lenient reader takes are left alone
+		}
+		if got, p := Read(ep, h, edited); p != nil || got.Model != "another" {
+			t.Fatalf("%q became %q: model %q, problem %+v", body, edited, got.Model, p)
+		}
+	})
+}
