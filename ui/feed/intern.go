@@ -31,6 +31,9 @@ func (n *interner) index(s string) int {
 
 // takeFresh returns the strings that no frame has carried yet and the index of the first of them.
 func (n *interner) takeFresh() (s []string, base int) {
+	if n.fresh == len(n.list) {
+		return nil, 0
+	}
 	base = n.fresh
 	s = append([]string(nil), n.list[base:]...)
 	n.fresh = len(n.list)
