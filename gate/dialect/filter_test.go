@@ -148,6 +148,16 @@ func TestFirstOutput(t *testing.T) {
 	}
 }
 
+// TestDeepOutput: nesting beyond what is followed costs nothing and hides nothing that comes behind it.
+func TestDeepOutput(t *testing.T) {
+	deep := strings.Repeat(`[{"a":`, 500) + "1" + strings.Repeat("}]", 500)
+	_, _, r := run(FilterOptions{Endpoint: endpoint(t, "/v1/chat/completions"), Stream: true}, whole(sse(
+		`{"choices":[{"index":0,"delta":{"tool_calls":`+deep+`,"content":"a"},"finish_reason":"stop"}],"usage":{"completion_tokens":7}}`, done)))
+	if got, want := show(r), `ending=whole finish="stop" events=1 prompt=- cached=- completion=7`+"\n"; got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+}
+
 func TestFirstEvent(t *testing.T) {
 	f := NewFilter(FilterOptions{Endpoint: endpoint(t, "/v1/messages"), Stream: true})
 	f.Feed([]byte(": comment\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overl"))

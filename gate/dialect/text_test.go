@@ -42,7 +42,7 @@ func TestCodeShare(t *testing.T) {
 		code       bool
 	}{
 		{"exactly 12 %", strings.Repeat("a", 88) + strings.Repeat("1", 12), false},
-		{"above 12 %", strings.Repeat("a", 87) + strings.Repeat("1", 13), true},
+		{"just above 12 %", strings.Repeat("a", 879) + strings.Repeat("1", 121), true},
 		{"JSON", `{"path":"/etc/hosts","lines":[1,2]}`, true},
 		{"Go", `for i := range items { total += items[i].n }`, true},
 		{"prose", "In 2024, the council (all nine members) met twice; it was cold.", false},
@@ -63,7 +63,7 @@ func TestCodeInsideAPrompt(t *testing.T) {
 	prose := strings.Repeat("please look at this file and tell what it does ", 100)
 	code := strings.Repeat(`{"a":1,"b":[2,3]},`, 400)
 	got := measure(prose + code + prose)
-	if got.Latin < 2*len(prose)-2*codeWindow || got.Code < len(code)-2*codeWindow || got.Latin+got.Code != 2*len(prose)+len(code) {
+	if got.Latin < 2*len(prose)-4096 || got.Code < len(code)-4096 || got.Latin+got.Code != 2*len(prose)+len(code) {
 		t.Errorf("%+v for %d bytes of prose and %d of code", got, 2*len(prose), len(code))
 	}
 }
