@@ -80,7 +80,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		put.gpus(p.b.GPU(), seen)
 	}
 	c := m.s.o.Backend.Config()
-	put.gauge("admitd_config_last_reload_successful", flag(c.LastReloadOK))
+	put.gauge("admitd_config_last_reload_successful", oneIf(c.LastReloadOK))
 	if t := m.observeConfig(c); !t.IsZero() {
 		put.gauge("admitd_config_last_reload_success_timestamp_seconds", float64(t.UnixMilli())/1000)
 	}
@@ -104,7 +104,7 @@ func (c collector) counter(name string, v float64, labels ...string) {
 	c.ch <- prometheus.MustNewConstMetric(c.m.d[name], prometheus.CounterValue, v, labels...)
 }
 
-func flag(b bool) float64 {
+func oneIf(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -118,13 +118,13 @@ func (c collector) pool(p *pool, now time.Time) {
 			c.gauge("admitd_signal_age_seconds", s.Age(now).Seconds(), name, string(s.Name))
 		}
 		for _, st := range []signals.State{signals.Live, signals.Flat, signals.Stale, signals.Missing, signals.Contradicted} {
-			c.gauge("admitd_signal_state", flag(s.State == st), name, string(s.Name), string(st))
+			c.gauge("admitd_signal_state", oneIf(s.State == st), name, string(s.Name), string(st))
 		}
 	}
 	status := p.b.Engine.Status()
 	for _, st := range []supervisor.State{supervisor.Starting, supervisor.Loading, supervisor.Ready, supervisor.Stalled,
 		supervisor.Draining, supervisor.Stopped, supervisor.Failed, supervisor.Wedged} {
-		c.gauge("admitd_engine_state", flag(status.State == st), name, string(st))
+		c.gauge("admitd_engine_state", oneIf(status.State == st), name, string(st))
 	}
 	c.counter("admitd_engine_restarts_total", float64(status.Restarts), name)
 	c.counter("admitd_feed_overruns_total", float64(p.feed.Lost()), name)
@@ -146,7 +146,7 @@ func (c collector) gpus(r *nvml.Reading, seen map[string]bool) {
 		}
 		seen[gpu] = true
 		for _, st := range []nvml.State{nvml.OK, nvml.Unavailable, nvml.Lost, nvml.Hung, nvml.Denied} {
-			c.gauge("admitd_gpu_state", flag(d.State == st), gpu, string(st))
+			c.gauge("admitd_gpu_state", oneIf(d.State == st), gpu, string(st))
 		}
 		c.optional("admitd_gpu_memory_used_bytes", bytesOf(d.MemoryUsedBytes), gpu)
 		c.optional("admitd_gpu_memory_size_bytes", bytesOf(d.MemoryTotalBytes), gpu)

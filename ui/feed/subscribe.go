@@ -38,7 +38,7 @@ func (f *Feed) Subscribe(now time.Time, resume uint64, sink Sink) Start {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from, last := f.bounds()
-	s := Start{From: from, Last: last, Strings: append([]string(nil), f.strings.list[:f.strings.fresh]...)}
+	s := Start{From: from, Last: last, Strings: append([]string{}, f.strings.list[:f.strings.fresh]...)}
 	if resume > 0 && resume <= last {
 		s.Replay, s.Resumed = f.frames.after(resume)
 		s.Resumed = s.Resumed || resume == last
