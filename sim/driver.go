@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"errors"
+	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,7 @@ type driver struct {
 // call is one sequence in flight as its handler sees it. Its memory does not grow with its output.
 type call struct {
 	id   model.ID
+	rid  string
 	wake chan struct{}
 
 	mu    sync.Mutex
@@ -127,7 +130,8 @@ func (d *driver) run() {
 func (d *driver) wait() (time.Duration, bool) {
 	wait, ok := time.Duration(0), false
 	if at, next := d.engine.Next(); next && !d.stalled && d.dead == nil {
-		wait, ok = time.Duration(float64(at-d.now())/d.speed), true
+		// Rounded up, so that the time has come when the timer fires.
+		wait, ok = time.Duration(math.Ceil(float64(at-d.now())/d.speed)), true
 	}
 	// A fault that is due at a time must begin without a request to notice it.
 	if due, waiting := d.faults.nextDue(); waiting && (!ok || due < wait) {
@@ -153,7 +157,7 @@ func (d *driver) step() {
 		prefill = prefill || ev.Kind == model.Scheduled
 	}
 	if len(events) > 0 {
-		d.rec.refresh(d.engine.Stats(), prefill)
+		d.rec.refresh(d.engine.Stats(), prefill, d.now(), d.speed)
 	}
 }
 
@@ -180,7 +184,7 @@ func (d *driver) deliver(ev model.Event, last bool) {
 }
 
 // submit hands over the sequences of one HTTP request, all or none. The calls wake the one channel.
-func (d *driver) submit(reqs []model.Request, p params) ([]*call, error) {
+func (d *driver) submit(reqs []model.Request, rid string, p params) ([]*call, error) {
 	wake := make(chan struct{}, 1)
 	var out []*call
 	var failed error
@@ -197,7 +201,7 @@ func (d *driver) submit(reqs []model.Request, p params) ([]*call, error) {
 				d.drop(out)
 				return
 			}
-			c := &call{id: r.ID, wake: wake}
+			c := &call{id: r.ID, rid: rid, wake: wake}
 			d.calls[r.ID] = c
 			d.rec.submitted(r, p, now)
 			out = append(out, c)
@@ -205,6 +209,22 @@ func (d *driver) submit(reqs []model.Request, p params) ([]*call, error) {
 	})
 	return out, errors.Join(err, failed)
 }
+
+// abort ends every call whose rid begins with the prefix, as if the engine had ended it.
+func (d *driver) abort(prefix string) {
+	for id, c := range d.calls {
+		if !strings.HasPrefix(c.rid, prefix) {
+			continue
+		}
+		d.engine.Cancel(d.now(), id)
+		d.rec.cancelled(id)
+		delete(d.calls, id)
+		c.update(func(s *callState) { s.reason = model.Abort })
+	}
+}
+
+// real is how long a span of simulated time takes.
+func (d *driver) real(t time.Duration) time.Duration { return time.Duration(float64(t) / d.speed) }
 
 // cancel ends calls whose client left.
 func (d *driver) cancel(calls []*call) {

@@ -113,7 +113,7 @@ func (s *Server) submit(j *job) ([]*call, *apiError) {
 	for i, q := range j.seqs {
 		reqs[i] = q.req
 	}
-	calls, err := s.driver.submit(reqs, params{n: j.n, maxTokens: j.limit, stream: j.stream})
+	calls, err := s.driver.submit(reqs, j.rid, params{n: j.n, maxTokens: j.limit, stream: j.stream})
 	var api *apiError
 	switch {
 	case err == nil:
@@ -201,16 +201,13 @@ type follower struct {
 // catchUp writes the pieces of sequence i that are new.
 func (f *follower) catchUp(i int, st callState) (moved bool, err error) {
 	for f.done[i] < st.tokens {
-		if !f.begun {
-			f.begun = true
-			f.to.begin(st.cached)
-		}
+		f.begin(st)
 		if err := f.fault(i); err != nil {
 			return true, err
 		}
 		k := f.done[i]
 		text, reason := f.j.seqs[i].text(f.j, k), ""
-		if k+1 == st.tokens && st.reason != "" {
+		if k+1 == st.tokens && st.reason != "" && st.reason != model.Abort {
 			reason = string(st.reason)
 			f.ended[i] = true
 		}
@@ -222,7 +219,20 @@ func (f *follower) catchUp(i int, st callState) (moved bool, err error) {
 		f.to.piece(i, k+1, text, reason)
 		moved = true
 	}
+	if st.reason == model.Abort && !f.ended[i] {
+		f.ended[i] = true
+		f.begin(st)
+		f.to.piece(i, f.done[i], "", string(st.reason))
+		moved = true
+	}
 	return moved, nil
+}
+
+func (f *follower) begin(st callState) {
+	if !f.begun {
+		f.begun = true
+		f.to.begin(st.cached)
+	}
 }
 
 // fault ends the answer early where a fault asks for it.
@@ -246,6 +256,9 @@ func (f *follower) fault(i int) error {
 func (s *Server) unix() int64 { return time.Now().Unix() }
 
 func (s *Server) streamSink(j *job, out *bufio.Writer) sink {
+	if s.opt.Dialect == SGLang {
+		return &sglangStream{s: s, j: j, out: out, tokens: make([]int, len(j.seqs))}
+	}
 	switch j.kind {
 	case kindMessages:
 		return &messagesStream{s: s, j: j, out: out}

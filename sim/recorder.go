@@ -14,12 +14,15 @@ type recorder struct {
 	preemptions int
 	stepAt      time.Duration
 	stepTokens  int
-	speed       float64
 	h           map[string]*histogram
 	// stale is what a face that refreshes its gauges only now and then still shows.
 	stale      model.Stats
 	staleSteps int
 	lastHit    float64
+	// throughput is output tokens a real second between the last two refreshes; it keeps its value when idle.
+	throughput float64
+	refreshed  time.Duration
+	tokens     int
 }
 
 // tracked is what the recorder knows about a request in flight.
@@ -65,6 +68,7 @@ func newRecorder(maxModelLen int) *recorder {
 		"request_time_per_output_token_seconds": itlBounds, "e2e_request_latency_seconds": longBounds,
 		"request_queue_time_seconds": longBounds, "request_inference_time_seconds": longBounds,
 		"request_prefill_time_seconds": longBounds, "request_decode_time_seconds": longBounds,
+		"sglang_ttft":             {0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400},
 		"request_num_preemptions": {1, 2, 3, 4, 5, 10, 20}, "request_prefill_kv_computed_tokens": tokens,
 	} {
 		r.h[name] = newHistogram(bounds...)
@@ -117,6 +121,7 @@ func (r *recorder) token(t *tracked, ev model.Event, sec func(time.Duration) flo
 		r.stepTokens += t.prompt - t.cached
 		t.first = ev.At
 		r.h["time_to_first_token_seconds"].observe(sec(ev.At - t.arrived))
+		r.h["sglang_ttft"].observe(sec(ev.At - t.arrived))
 	} else {
 		r.h["inter_token_latency_seconds"].observe(sec(ev.At - t.last))
 	}
@@ -152,13 +157,21 @@ func (r *recorder) finished(t *tracked, ev model.Event, sec func(time.Duration) 
 }
 
 // Refresh rules of SGLang's gauges: at a prefill, every so many decode steps, and when idle.
-const decodeLogInterval = 40
+const (
+	decodeLogInterval = 40
+	// idleRefresh is the least time between refreshes without any step.
+	idleRefresh = 30 * time.Second
+)
 
 // refresh updates the stale view where the rules say so.
-func (r *recorder) refresh(s model.Stats, prefill bool) {
-	if prefill || s.Steps-r.staleSteps >= decodeLogInterval || s.Running+s.Waiting == 0 {
-		r.stale, r.staleSteps = s, s.Steps
+func (r *recorder) refresh(s model.Stats, prefill bool, now time.Duration, speed float64) {
+	if !prefill && s.Steps-r.staleSteps < decodeLogInterval && s.Running+s.Waiting > 0 {
+		return
 	}
+	if d := (now - r.refreshed).Seconds() / speed; d > 0 && s.GeneratedTokens > r.tokens {
+		r.throughput = float64(s.GeneratedTokens-r.tokens) / d
+	}
+	r.stale, r.staleSteps, r.refreshed, r.tokens = s, s.Steps, now, s.GeneratedTokens
 }
 
 // scrape is a copy of everything for one exposition.
@@ -167,11 +180,15 @@ type scrape struct {
 	preemptions  int
 	inFlight     int
 	lastHit      float64
+	throughput   float64
 	h            map[string]*histogram
 }
 
-func (r *recorder) scrape(s model.Stats) scrape {
-	c := scrape{stats: s, stale: r.stale, preemptions: r.preemptions, inFlight: len(r.requests), lastHit: r.lastHit, h: make(map[string]*histogram, len(r.h))}
+func (r *recorder) scrape(s model.Stats, now time.Duration, speed float64) scrape {
+	if s.Running+s.Waiting == 0 && (now-r.refreshed).Seconds()/speed >= idleRefresh.Seconds() {
+		r.refresh(s, true, now, speed)
+	}
+	c := scrape{stats: s, stale: r.stale, preemptions: r.preemptions, inFlight: len(r.requests), lastHit: r.lastHit, throughput: r.throughput, h: make(map[string]*histogram, len(r.h))}
 	for name, h := range r.h {
 		c.h[name] = h.copy()
 	}

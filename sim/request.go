@@ -33,8 +33,10 @@ func (k kind) family() family {
 
 // job is one inference request after validation.
 type job struct {
-	kind    kind
-	id      string
+	kind kind
+	id   string
+	// rid is SGLang's name of the request, by which it can be aborted.
+	rid     string
 	model   string
 	created int64
 	stream  bool
@@ -81,7 +83,11 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *apiE
 func jsonError(err error) *apiError {
 	var syn *json.SyntaxError
 	if errors.As(err, &syn) {
-		loc := fmt.Sprintf("body.%d", max(syn.Offset-1, 0))
+		at := syn.Offset - 1
+		if strings.HasPrefix(syn.Error(), "unexpected end") {
+			at = syn.Offset
+		}
+		loc := fmt.Sprintf("body.%d", max(at, 0))
 		return schemaError(loc, fmt.Sprintf("1 validation error:\n  {'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', "+
 			"'input': '<dict of 0 items>', 'ctx': {'error': 'Expecting value'}}", loc))
 	}
@@ -165,7 +171,8 @@ func checkInt(b gjson.Result, field string) *apiError {
 
 func (s *Server) checkModel(b gjson.Result) *apiError {
 	name := b.Get("model").String()
-	if name == "" {
+	if name == "" || s.opt.Dialect == SGLang {
+		// SGLang does not look at the name.
 		return nil
 	}
 	for _, known := range s.opt.ServedNames {
@@ -242,6 +249,15 @@ func (s *Server) readJob(k kind, r *http.Request, body []byte) (*job, *apiError)
 	if id == "" {
 		id = s.newID(16)
 	}
+	if s.opt.Dialect == SGLang {
+		// The prefix of vLLM's ids is not SGLang's: its id is the rid.
+		j.rid = b.Get("rid").String()
+		if j.rid == "" {
+			j.rid = s.newID(32)
+		}
+		j.id = j.rid
+		return j, s.prepare(k, b, j)
+	}
 	j.id = map[kind]string{kindChat: "chatcmpl-", kindMessages: "chatcmpl-", kindCompletions: "cmpl-", kindResponses: "resp_"}[k] + id
 	return j, s.prepare(k, b, j)
 }
@@ -263,6 +279,9 @@ func (s *Server) prepare(k kind, b gjson.Result, j *job) *apiError {
 			return badRequest("prompt", "the prompt is empty: give at least one token")
 		}
 		if chain.Len() >= s.cfg.MaxModelLen {
+			if s.opt.Dialect == SGLang {
+				return badRequest("", "The input (%d tokens) is longer than the model's context length (%d tokens).", chain.Len(), s.cfg.MaxModelLen)
+			}
 			return badRequest("input_tokens", "This model's maximum context length is %d tokens. However, your prompt contains at least %d input tokens, "+
 				"which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
 				s.cfg.MaxModelLen, s.cfg.MaxModelLen+1, s.cfg.MaxModelLen+1)

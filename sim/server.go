@@ -92,9 +92,6 @@ func (s *Server) Stats() (model.Stats, error) {
 	return st, err
 }
 
-// Slots is the limit on running requests, KVTokens the KV cache's size in tokens as the engine states it.
-func (s *Server) Slots() int { return s.cfg.MaxSeqs }
-
 // KVTokens is the size of the KV cache in tokens as the engine states it.
 func (s *Server) KVTokens() int { return s.cfg.Blocks * s.cfg.BlockTokens }
 

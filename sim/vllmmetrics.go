@@ -66,7 +66,8 @@ func (s *Server) newExposition(base ...string) *exposition {
 
 func (s *Server) scrape() (scrape, error) {
 	var c scrape
-	err := s.driver.do(func() { c = s.driver.rec.scrape(s.driver.engine.Stats()) })
+	d := s.driver
+	err := d.do(func() { c = d.rec.scrape(d.engine.Stats(), d.now(), d.speed) })
 	return c, err
 }
 

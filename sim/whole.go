@@ -34,14 +34,16 @@ func (a *whole) end() {
 		total += n
 	}
 	var body []byte
-	switch a.j.kind {
-	case kindChat:
+	switch {
+	case a.s.opt.Dialect == SGLang:
+		body = a.sglang(total)
+	case a.j.kind == kindChat:
 		body = a.chat(total)
-	case kindCompletions:
+	case a.j.kind == kindCompletions:
 		body = a.completions(total)
-	case kindMessages:
+	case a.j.kind == kindMessages:
 		body = encode(a.s.message(a.j, a.text[0].String(), a.tokens[0], a.cached, a.reasons[0]))
-	case kindResponses:
+	case a.j.kind == kindResponses:
 		body = encode(a.s.response(a.j, a.s.messageItem(a.text[0].String(), "completed"), a.tokens[0], a.cached, a.reasons[0]))
 	}
 	a.s.writeJSON(a.w, http.StatusOK, body)
