@@ -40,6 +40,8 @@ type PoolBackend struct {
 	GPU            func() *nvml.Reading
 	Journal        *journal.Journal
 	Policy         PolicyStore
+	// Serving says whether the gate lets requests in, and if not, why. The engine may be ready before that.
+	Serving func() (ok bool, why string)
 	// SLOTTFT and SLOTPOT are the default class's limits; 0 when none.
 	SLOTTFT, SLOTPOT time.Duration
 }

@@ -22,13 +22,24 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) *problem {
 	return nil
 }
 
-// readyz is 200 when every pool's engine may be sent requests.
+// serving says whether a pool lets requests in, and if not, why.
+func (p *pool) serving() (ok bool, why string) {
+	if st := p.b.Engine.Status().State; st != supervisor.Ready {
+		return false, "engine " + string(st)
+	}
+	if p.b.Serving == nil {
+		return true, ""
+	}
+	return p.b.Serving()
+}
+
+// readyz is 200 when every pool lets requests in.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) *problem {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	for _, p := range s.pools {
-		if st := p.b.Engine.Status().State; st != supervisor.Ready {
+		if ok, why := p.serving(); !ok {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprintf(w, "%s: engine %s\n", p.b.Model, st)
+			_, _ = fmt.Fprintf(w, "%s: %s\n", p.b.Model, why)
 			return nil
 		}
 	}
@@ -43,7 +54,8 @@ func (s *Server) status(now time.Time) api.Status {
 	}
 	for _, p := range s.pools {
 		ps := p.status(now)
-		st.Ready = st.Ready && ps.Engine.State == supervisor.Ready
+		serving, _ := p.serving()
+		st.Ready = st.Ready && serving
 		st.Pools = append(st.Pools, ps)
 	}
 	return st

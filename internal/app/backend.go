@@ -103,8 +103,8 @@ func (a *instance) Pools() []ui.PoolBackend {
 	return []ui.PoolBackend{{
 		Model: p.name, Aliases: p.config.Aliases, Engine: p.supervisor, Restart: p.supervisor.Restart,
 		Snapshot: p.scraper.Snapshot, ScrapeInterval: p.scraper.Interval,
-		Digest:  func(_ time.Time, d admission.Depth) admission.Digest { return p.admission.Dump(d) },
-		GPU:     p.gpu,
+		Digest: func(_ time.Time, d admission.Depth) admission.Digest { return p.admission.Dump(d) },
+		GPU:    p.gpu, Serving: p.serving,
 		Journal: p.journal, Policy: p.store, SLOTTFT: class.TTFT, SLOTPOT: class.TPOT,
 	}}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"admitd/gate"
@@ -35,6 +36,8 @@ type pool struct {
 
 	// scraped is told, without waiting, of every new snapshot.
 	scraped chan struct{}
+	// closed says why the gate lets nothing in; nil when it is open.
+	closed atomic.Pointer[string]
 	// served is true once the gate has been open: from then on an unmet need closes the gate instead of ending admitd.
 	served bool
 }
@@ -79,7 +82,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 		Shared: so.Kind == supervisor.External,
 	}, compiled)
 	p.admission = gate.NewAdmission(p.controller, time.Now)
-	p.admission.Close(reason.EngineLoading, "the engine has not started yet")
+	p.closeGate(reason.EngineLoading, "the engine has not started yet")
 	p.newStore(compiled, file, o, stateDir)
 	return p, nil
 }
@@ -159,12 +162,29 @@ func (p *pool) progress() (running int, tokens float64, ok bool) {
 	return p.inFlight(), total, true
 }
 
+// closeGate lets nothing in from now on, and keeps why for /readyz.
+func (p *pool) closeGate(code reason.Code, why string) {
+	if old := p.closed.Load(); old != nil && *old == why {
+		return
+	}
+	p.closed.Store(&why)
+	p.admission.Close(code, why)
+}
+
+// serving implements ui.PoolBackend.Serving.
+func (p *pool) serving() (ok bool, why string) {
+	if c := p.closed.Load(); c != nil {
+		return false, *c
+	}
+	return true, ""
+}
+
 // beginStop closes the gate for good.
-func (p *pool) beginStop() { p.admission.Close(reason.Draining, "admitd is stopping") }
+func (p *pool) beginStop() { p.closeGate(reason.Draining, "admitd is stopping") }
 
 // drain closes the gate and waits until nothing of ours is at the engine. The supervisor calls it before it stops one.
 func (p *pool) drain(ctx context.Context) {
-	p.admission.Close(reason.Draining, "the engine is being stopped; requests in flight may finish")
+	p.closeGate(reason.Draining, "the engine is being stopped; requests in flight may finish")
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for p.inFlight() > 0 {
@@ -240,11 +260,12 @@ func (p *pool) tryOpen(st supervisor.Status, fatal chan<- error) bool {
 	snap := p.scraper.Snapshot()
 	if snap.At.Before(st.ReadyAt) || snap.Failures > 0 {
 		if snap.Failures == 0 || !p.policyNeedsNothing() {
+			p.closeGate(reason.EngineLoading, "the engine is ready; admitd waits for a first reading of its metrics")
 			return false
 		}
 	}
 	if err := p.store.checkNeeds(snap); err != nil {
-		p.admission.Close(reason.SignalMissing, err.Error())
+		p.closeGate(reason.SignalMissing, err.Error())
 		if !p.served {
 			fatal <- err
 		} else {
@@ -254,6 +275,7 @@ func (p *pool) tryOpen(st supervisor.Status, fatal chan<- error) bool {
 	}
 	p.configureEngine(st, snap)
 	p.admission.Open()
+	p.closed.Store(nil)
 	p.served = true
 	return true
 }
@@ -291,7 +313,7 @@ func (p *pool) shut(st supervisor.Status) {
 	case supervisor.Draining:
 		code = reason.Draining
 	}
-	p.admission.Close(code, st.Text)
+	p.closeGate(code, st.Text)
 }
 
 func (p *pool) stateEvent(st supervisor.Status) {

@@ -82,10 +82,12 @@ func Chat(model, text string, maxTokens int, stream bool) map[string]any {
 func FirstData(t testing.TB, resp *http.Response) *bufio.Reader {
 	t.Helper()
 	r := bufio.NewReader(resp.Body)
+	seen := ""
 	for {
 		line, err := r.ReadString('\n')
+		seen += line
 		if err != nil {
-			t.Fatalf("the stream ended before its first output: %v", err)
+			t.Fatalf("the answer, status %d, ended before its first output: %v\n%s", resp.StatusCode, err, seen)
 		}
 		if strings.Contains(line, `"content":"`) && !strings.Contains(line, `"content":""`) {
 			return r

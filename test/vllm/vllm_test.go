@@ -293,7 +293,7 @@ func badRequests(t *testing.T, a *harness.Admitd) {
 		want       string
 	}{
 		{"/v1/chat/completions", `{"model":"smol","messages":`, 400, `"error":{"message"`},
-		{"/v1/chat/completions", `{"model":"nope","messages":[]}`, 404, `"error":{"message"`},
+		{"/v1/chat/completions", `{"model":"nope","messages":[{"role":"user","content":"x"}]}`, 404, `"error":{"message"`},
 		{"/v1/messages", `{"model":"smol","max_tokens":"many","messages":[{"role":"user","content":"x"}]}`, 400, `{"type":"error","error":{"type":"invalid_request_error"`},
 		{"/sleep", `{}`, 404, "path_blocked"},
 		{"/v1/nothing", `{}`, 404, "path_unknown"},
