@@ -1,6 +1,6 @@
 // Wires the page: one store, one stream, one animation frame that draws everything that changed.
 import { batch } from "@preact/signals";
-import type { Status } from "./api";
+import type { DecisionItem, Status } from "./api";
 import { ListModel } from "./core/list";
 import { Store } from "./core/store";
 import { type Socket, Stream } from "./core/stream";
@@ -31,6 +31,7 @@ const stream = new Stream({
   onMessage: (message) => {
     heardAt = performance.now();
     if (store.apply(message) === "reload") reloadPage();
+    if (message.kind === "snap" && store.knownFrom > 0) void backfill();
     if (message.kind === "hello" || message.kind === "snap" || message.kind === "event") void refreshStatus();
     markDirty();
   },
@@ -51,6 +52,22 @@ function reloadPage(): void {
   if (Date.now() - last < 60_000) return;
   sessionStorage.setItem("admitd.reloaded", String(Date.now()));
   location.reload();
+}
+
+/** Most decisions that one answer of the API lists. */
+const BACKFILL = 1000;
+let backfilled = false;
+
+/** Fetches, once, the decisions before those that the snap carried. */
+async function backfill(): Promise<void> {
+  if (backfilled) return;
+  backfilled = true;
+  const pool = view.pool.value === "" ? "" : `&pool=${encodeURIComponent(view.pool.value)}`;
+  const reply = await rest<{ items: DecisionItem[] | null }>("GET", `/api/v1/decisions?limit=${BACKFILL}${pool}`, { quiet: true });
+  if (!reply.ok) return;
+  const items = reply.body.items ?? [];
+  store.backfill(items, items.length >= BACKFILL);
+  markDirty();
 }
 
 let statusBusy = false;

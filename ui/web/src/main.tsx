@@ -7,9 +7,8 @@ import { Help, Palette, TokenPrompt } from "./parts/dialogs";
 import { Header } from "./parts/header";
 import { Strip } from "./parts/strip";
 import { Voice } from "./parts/voice";
-import { Engine } from "./tabs/engine";
+import { fetchScreens, Later } from "./tabs/later";
 import { Live } from "./tabs/live";
-import { Policy } from "./tabs/policy";
 import { watchTheme } from "./theme";
 import * as view from "./view";
 
@@ -22,7 +21,7 @@ function Page() {
       <Banners />
       <main aria-label={tab}>
         <h1 class="sr">admitd: {tab}</h1>
-        {tab === "live" ? <Live /> : tab === "policy" ? <Policy /> : <Engine />}
+        {tab === "live" ? <Live /> : tab === "policy" ? <Later name="Policy" /> : <Later name="Engine" />}
       </main>
       <Help />
       <Palette />
@@ -39,3 +38,4 @@ addEventListener("keydown", onKey);
 const root = document.querySelector("#app");
 if (root) render(<Page />, root);
 startApp();
+setTimeout(() => void fetchScreens(), 1500);

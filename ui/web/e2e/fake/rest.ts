@@ -52,7 +52,10 @@ export async function answer(fake: Fake, req: IncomingMessage, res: ServerRespon
   const input = write ? await body(req) : {};
   if (path === "/status") send(res, 200, fake.status());
   else if (path === "/frame") frames(fake, res, Number(url.searchParams.get("since") ?? 0));
-  else if (path.startsWith("/decisions/")) decision(fake, res, decodeURIComponent(path.slice(11)));
+  else if (path === "/decisions") {
+    const items = fake.world.items.slice(-Number(url.searchParams.get("limit") ?? 100)).reverse();
+    send(res, 200, { items, next: 0, oldest: 0 });
+  } else if (path.startsWith("/decisions/")) decision(fake, res, decodeURIComponent(path.slice(11)));
   else if (path.startsWith("/policy")) policy(fake, req, res, path, input);
   else if (path === "/engine/logs") logs(fake, res, url);
   else if (path === "/engine/restart") {

@@ -273,7 +273,7 @@ export class Fake {
       kind: "snap",
       status: this.status(),
       history: rows,
-      decisions: this.bootId === "boot-1" ? [...this.world.items].reverse() : [],
+      decisions: this.bootId === "boot-1" ? this.world.items.slice(-200).reverse() : [],
     };
   }
 

@@ -57,7 +57,7 @@ export function engineReady(now: number): EngineStatus {
     max_model_len: 32_768,
     version: "0.32.0",
     kv_capacity_tokens: 262_144,
-    slots: 24,
+    slots: 48,
     command: ["vllm", "serve", "Qwen/Qwen2.5-0.5B-Instruct", "--uds", "/run/admitd/engine.sock", "--api-key", "***"],
     address: "unix:/run/admitd/engine.sock",
     phases: [

@@ -74,7 +74,7 @@ export class World {
   now: number;
   maxKV = 0.9;
   maxWaiting: number | null = 4;
-  slots = 24;
+  slots = 48;
   items: DecisionItem[] = [];
   gpu: boolean;
   rate: number;
@@ -92,7 +92,7 @@ export class World {
     this.now = now;
     this.rnd = random(o.seed ?? 7);
     this.gpu = o.gpu ?? true;
-    this.rate = o.rate ?? 9;
+    this.rate = o.rate ?? 7;
   }
 
   /** Goes on by ms and tells what happened. */
@@ -110,8 +110,8 @@ export class World {
 
   private wave(): number {
     const s = this.now / 1000;
-    const slow = 0.75 + 0.45 * Math.sin(s / 37);
-    const storm = s % 97 < 11 ? 3.1 : 1;
+    const slow = 0.75 + 0.4 * Math.sin(s / 37);
+    const storm = s % 71 < 9 ? 4 : 1;
     return this.rate * slow * storm * this.burst;
   }
 
@@ -125,11 +125,12 @@ export class World {
       n--;
     }
     for (; n > 0; n--) out.push(this.decide(this.session(), ms));
+    out.sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
     for (const d of out) {
       this.arrivals.push(Date.parse(d.at));
       this.items.push(d);
     }
-    if (this.items.length > 4000) this.items.splice(0, this.items.length - 4000);
+    if (this.items.length > 9000) this.items.splice(0, this.items.length - 9000);
     return out;
   }
 
@@ -187,7 +188,7 @@ export class World {
     const d = item.decision;
     const queued = this.running.length >= this.slots;
     const load = this.running.length / this.slots;
-    const ttft = 60 + d.prompt_tokens_estimated / 28 + (queued ? 500 + 900 * this.rnd() : 60 * this.rnd()) * (1 + load);
+    const ttft = 70 + d.prompt_tokens_estimated / 42 + (queued ? 300 : 70) * this.rnd() * (1 + 2 * load) + (this.rnd() < 0.03 ? 900 : 0);
     const tokens = Math.round(d.output_tokens_estimated * (0.5 + this.rnd()));
     const tpot = 14 + 16 * load + 6 * this.rnd();
     const run = { item, firstAt: this.now + ttft, endAt: this.now + ttft + tokens * tpot * 0.35, tokens, ttft };

@@ -299,7 +299,7 @@ export const LATENCY: ChartDef = {
     for (let v = min; v <= max * 1.001; v *= 10) out.push(v);
     return out;
   },
-  tick: (v) => duration(v).replace(".00", ""),
+  tick: (v) => duration(v).replace(/\.0+(?=\D)/, ""),
 };
 
 export const CHARTS = [KV, GPU_MEMORY, QUEUE, LATENCY];

@@ -6,7 +6,7 @@ import { FATE } from "../core/ring";
 import type { Store } from "../core/store";
 import { alpha, type Ink } from "../theme";
 import { fit, GUTTER, plotWidth, type Span, timeTicks, toX } from "./geometry";
-import { drawMarks } from "./marks";
+import { drawMarks, hatch } from "./marks";
 
 const BAR_PX = 4;
 /** Decisions per pixel above which bars replace marks. */
@@ -50,9 +50,11 @@ export function drawLanes(canvas: HTMLCanvasElement, scene: LaneScene): void {
   ctx.beginPath();
   ctx.rect(GUTTER, 0, plotWidth(width), height);
   ctx.clip();
-  if (isDense(store, span, width)) drawBars(ctx, scene, lane);
+  const dense = isDense(store, span, width);
+  if (dense) drawBars(ctx, scene, lane);
   else drawSingles(ctx, scene, lane);
-  drawFocus(ctx, scene, lane);
+  drawUnknown(ctx, scene);
+  drawFocus(ctx, scene, lane, dense);
   ctx.restore();
 }
 
@@ -232,14 +234,32 @@ export function drawGlyph(ctx: CanvasRenderingContext2D, ink: Ink, verdict: numb
   }
 }
 
+/** Says where decisions were made that this viewer was never told: an empty strip would claim that there were none. */
+function drawUnknown(ctx: CanvasRenderingContext2D, scene: LaneScene): void {
+  const { store, span, width, height, ink } = scene;
+  if (store.knownFrom <= span.start || store.rows.firstTime >= store.knownFrom) return;
+  const to = toX(Math.min(store.knownFrom, span.end), span, width);
+  hatch(ctx, { left: GUTTER, top: 0, width: plotWidth(width), height }, GUTTER, to, ink, 1);
+  if (to - GUTTER < 120) return;
+  ctx.font = ink.font;
+  ctx.textAlign = "center";
+  ctx.textBaseline = "middle";
+  ctx.lineWidth = 4;
+  ctx.strokeStyle = ink.surface;
+  ctx.fillStyle = ink.muted;
+  const x = (GUTTER + to) / 2;
+  ctx.strokeText("not loaded", x, height / 2);
+  ctx.fillText("not loaded", x, height / 2);
+}
+
 /** Rings the decision in focus and joins the tries of its session. */
-function drawFocus(ctx: CanvasRenderingContext2D, scene: LaneScene, lane: number): void {
+function drawFocus(ctx: CanvasRenderingContext2D, scene: LaneScene, lane: number, dense: boolean): void {
   const { store, focus, ink, span, width } = scene;
   const ring = store.decisions;
   if (focus < 0 || !ring.has(focus)) return;
   const place = (abs: number) => ({
     x: toX(ring.time(abs), span, width),
-    y: laneY(abs, ring.get(abs, "verdict"), lane),
+    y: dense ? lane * (ring.get(abs, "verdict") + 0.5) : laneY(abs, ring.get(abs, "verdict"), lane),
   });
   const session = ring.session(focus);
   if (session !== "") {

@@ -126,7 +126,11 @@ export function drawScrub(canvas: HTMLCanvasElement, scene: Scene & { ring: Span
   if (!ctx) return;
   const step = Math.max(1000, Math.ceil((ring.end - ring.start) / plotWidth(width) / 250) * 250 * 3);
   const buckets = bucketDecisions(store, ring.start, ring.end, step);
-  const top = buckets.list.reduce((m, b) => Math.max(m, b.admit + b.defer + b.reject), 1);
+  const rates = (t: number) => store.gauge(store.rows.rowAt(t + step), "arrivals_rate") || 0;
+  const top = buckets.list.reduce(
+    (m, b, i) => Math.max(m, b.admit + b.defer + b.reject, rates(buckets.start + i * step) * (step / 1000)),
+    1,
+  );
   const left = toX(Math.max(span.start, ring.start), ring, width);
   const right = toX(span.end, ring, width);
   ctx.fillStyle = alpha(ink.admit, 0.14);
@@ -137,8 +141,12 @@ export function drawScrub(canvas: HTMLCanvasElement, scene: Scene & { ring: Span
     const refused = b.defer + b.reject;
     const scale = (height - 4) / top;
     if (x < GUTTER - w) return;
-    ctx.fillStyle = alpha(ink.muted, 0.55);
-    ctx.fillRect(x, height - 1 - (b.admit + refused) * scale, w, b.admit * scale);
+    // Before the first decision that was told, the rate alone is known.
+    const told = buckets.start + i * step >= store.knownFrom;
+    const all = told ? b.admit + refused : Math.min(top, rates(buckets.start + i * step) * (step / 1000));
+    ctx.fillStyle = alpha(ink.muted, told ? 0.55 : 0.3);
+    ctx.fillRect(x, height - 1 - all * scale, w, (all - (told ? refused : 0)) * scale);
+    if (!told) return;
     ctx.fillStyle = ink.defer;
     ctx.fillRect(x, height - 1 - refused * scale, w, refused * scale);
   });

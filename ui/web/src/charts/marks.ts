@@ -51,7 +51,7 @@ function rule(
   ctx.setLineDash([]);
 }
 
-function hatch(ctx: CanvasRenderingContext2D, box: Box, from: number, to: number, ink: Ink, unit: number): void {
+export function hatch(ctx: CanvasRenderingContext2D, box: Box, from: number, to: number, ink: Ink, unit: number): void {
   const left = Math.max(from, box.left);
   const right = Math.min(Math.max(to, from + 2 * unit), box.left + box.width);
   ctx.save();

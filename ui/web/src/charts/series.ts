@@ -44,6 +44,7 @@ export class SeriesChart {
     plot.batch(() => {
       plot.setData(data as uPlot.AlignedData, false);
       plot.setScale("x", { min: span.start / 1000, max: span.end / 1000 });
+      plot.setScale("y", { min: this.yRange[0], max: this.yRange[1] });
     });
   }
 
@@ -86,7 +87,7 @@ export class SeriesChart {
       legend: { show: false },
       scales: {
         x: { time: false, auto: false },
-        y: { auto: false, distr: this.def.log ? 3 : 1, range: () => this.yRange },
+        y: { auto: false, distr: this.def.log ? 3 : 1, range: (_, min, max) => [min ?? 0, max ?? 1] },
       },
       axes: [this.xAxis(ink), this.yAxis(ink)],
       series: [{}, ...this.def.series.map((s) => seriesOptions(s, ink))],

@@ -102,6 +102,7 @@ export class ListModel {
   private matched: number[] = [];
   private head = 0;
   private seen = 0;
+  private renumbered = 0;
 
   constructor(store: Store) {
     this.store = store;
@@ -123,6 +124,11 @@ export class ListModel {
 
   /** Takes in what is new and drops what has left the ring. */
   update(): void {
+    if (this.renumbered !== this.store.renumbered) {
+      this.renumbered = this.store.renumbered;
+      this.rescan();
+      return;
+    }
     const ring = this.store.decisions;
     for (let abs = Math.max(this.seen, ring.first); abs < ring.total; abs++) {
       this.view.abs = abs;

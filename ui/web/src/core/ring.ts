@@ -153,6 +153,20 @@ export class DecisionRing {
     return abs;
   }
 
+  /** A ring with the given decisions put in front of these, as far as there is room. */
+  after(older: DecisionRing): DecisionRing {
+    const out = new DecisionRing(this.capacity);
+    const room = Math.max(0, this.capacity - this.length);
+    for (let abs = Math.max(older.first, older.total - room); abs < older.total; abs++) out.copy(older, abs);
+    for (let abs = this.first; abs < this.total; abs++) out.copy(this, abs);
+    return out;
+  }
+
+  private copy(from: DecisionRing, abs: number): void {
+    const cells = Object.fromEntries(DECISION_COLUMNS.map((name) => [name, from.get(abs, name)])) as DecisionCells;
+    this.push(from.time(abs), from.id(abs), from.session(abs), cells);
+  }
+
   /** Changes cells of a decision still in the ring; false when it has left. */
   amend(id: string, cells: DecisionCells): boolean {
     const abs = this.byId.get(id);

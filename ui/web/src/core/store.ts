@@ -21,6 +21,8 @@ import { type DecisionCells, DecisionRing, FATE, Interner, RowRing } from "./rin
 export const ROW_CAPACITY = 9000;
 export const DECISION_CAPACITY = 20_000;
 const MARK_CAPACITY = 400;
+/** Decisions in one snap, at most. */
+const SNAP_DECISIONS = 200;
 /** A pause between two rows that is longer than this is a gap, not a held value. */
 export const GAP_MS = 3000;
 
@@ -57,6 +59,10 @@ export class Store {
   lastSeq = 0;
   /** Grows with every message that changed something. */
   version = 0;
+  /** Grows when decisions were put in front of others, so that their absolute numbers mean something else. */
+  renumbered = 0;
+  /** Decisions before this instant were never told to this viewer, ms since the epoch. */
+  knownFrom = 0;
   /** lastSeq before the last snap, so that a gap told after it can still be counted. */
   private beforeSnap = 0;
   private gauges: Gauge[] = [];
@@ -191,10 +197,23 @@ export class Store {
     this.lastSeq = s.seq;
     this.applyHistory(s.history);
     const items = s.decisions ?? [];
-    for (let i = items.length - 1; i >= 0; i--) {
-      const item = items[i];
-      if (item) this.addItem(item);
+    const fresh = this.decisions.length === 0;
+    for (const item of [...items].reverse()) this.addItem(this.decisions, item);
+    // As many as one snap carries may be all there are, or not.
+    if (fresh && items.length >= SNAP_DECISIONS) this.knownFrom = Date.parse(items.at(-1)?.at ?? "") || 0;
+  }
+
+  /** Puts older decisions (newest first, as the API lists them) in front of those known; full says that there are more. */
+  backfill(items: DecisionItem[], full: boolean): void {
+    const oldest = this.decisions.time(this.decisions.first);
+    const older = new DecisionRing(DECISION_CAPACITY);
+    for (const item of [...items].reverse()) {
+      if (Number.isNaN(oldest) || Date.parse(item.at) <= oldest) this.addItem(older, item);
     }
+    this.decisions = this.decisions.after(older);
+    this.knownFrom = full ? Date.parse(items.at(-1)?.at ?? "") || this.knownFrom : 0;
+    this.renumbered++;
+    this.version++;
   }
 
   private applyHistory(h: HistoryRows): void {
@@ -303,10 +322,10 @@ export class Store {
     });
   }
 
-  private addItem(item: DecisionItem): void {
+  private addItem(ring: DecisionRing, item: DecisionItem): void {
     const d = item.decision;
     const signal = (name: string) => d.signals?.find((s) => s.name === name)?.value ?? Number.NaN;
-    this.decisions.push(Date.parse(item.at), d.id, d.session ?? "", {
+    ring.push(Date.parse(item.at), d.id, d.session ?? "", {
       verdict: VERDICTS.findIndex((v) => v === d.verdict),
       reason: this.reasons.intern(d.reason),
       status: d.status ?? Number.NaN,

@@ -34,17 +34,13 @@ export function ending(word: string): string {
   return word.replaceAll("_", " ");
 }
 
-function Row(p: { d: DecisionView; top: number; index: number; height: number }) {
+function Row(p: { d: DecisionView; top: number; index: number }) {
   const d = p.d;
-  const ref = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    if (ref.current) ref.current.style.transform = `translateY(${p.top}px)`;
-  }, [p.top]);
   const on = view.row.value === d.id;
-  const code = Number.isFinite(d.status) && d.status > 0 ? d.status : "";
+  const code = Number.isFinite(d.status) && d.status > 0 && d.status !== 200 ? d.status : "";
   return (
     <div
-      ref={ref}
+      style={{ transform: `translateY(${p.top}px)` }}
       role="row"
       aria-rowindex={p.index + 2}
       aria-selected={on}
@@ -58,9 +54,7 @@ function Row(p: { d: DecisionView; top: number; index: number; height: number })
       <span role="cell" class="c-verdict">
         <VerdictGlyph verdict={d.verdict} outcome={d.outcome} />
         {d.verdict}
-      </span>
-      <span role="cell" class="c-code">
-        {code}
+        <span class="muted">{code}</span>
       </span>
       <span role="cell" class="c-reason" title={store.reason(d.reason)?.doc}>
         {d.verdict === "admit" ? (d.held > 0 ? `held ${duration(d.held)}` : "") : d.label}
@@ -176,7 +170,7 @@ export function DecisionList() {
   const rows = [];
   for (let i = from; i < to; i++) {
     const d = new DecisionView(store, list.newest(i, n));
-    rows.push(<Row key={d.id} d={d} index={i} top={i * rowHeight} height={rowHeight} />);
+    rows.push(<Row key={d.id} d={d} index={i} top={i * rowHeight} />);
   }
   return (
     <section class="list" aria-label="Decisions">
@@ -190,7 +184,7 @@ export function DecisionList() {
         <ListColumns />
         {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard */}
         <div class="rows" ref={box} role="rowgroup" tabIndex={0} aria-label="Rows" onScroll={(e) => setSize({ top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight })} onClick={onRowClick} onKeyDown={onRowKey}>
-          <Spacer height={n * rowHeight} />
+          <div class="spacer" role="presentation" style={{ height: `${n * rowHeight}px` }} />
           {rows}
           {n === 0 ? <Empty /> : null}
         </div>
@@ -209,7 +203,6 @@ function ListColumns() {
         [
           ["time", "Time"],
           ["verdict", "Verdict"],
-          ["code", "Code"],
           ["reason", "Reason"],
           ["tenant", "Tenant"],
           ["session", "Session"],
@@ -223,14 +216,6 @@ function ListColumns() {
       ))}
     </div>
   );
-}
-
-function Spacer(p: { height: number }) {
-  const ref = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    if (ref.current) ref.current.style.height = `${p.height}px`;
-  }, [p.height]);
-  return <div class="spacer" ref={ref} role="presentation" />;
 }
 
 /** Rows that come in on top must not push away what is being read further down. */

@@ -71,7 +71,6 @@ function GoodputTile() {
   return (
     <Tile
       label="Goodput"
-      class={typeof now === "number" && now < 0.9 ? "goodput low" : "goodput"}
       title={`1 min: ${goodputFraction(one)}; 5 min: ${goodputFraction(five)}`}
     >
       <b>{percent(now)}</b>
@@ -131,6 +130,19 @@ function SignalsTile() {
   );
 }
 
+function LedgerTile() {
+  const ledger = store.pool?.ledger;
+  const reserved = store.latest("reserved_tokens");
+  return (
+    <Tile label="In flight" class="ledger" title={`${si(reserved)} tokens reserved`}>
+      <b>{count(store.latest("in_flight"))}</b>
+      {ledger && ledger.slots > 0 ? <span class="sub">of {count(ledger.slots)} slots</span> : null}
+      <span class="sub">held</span>
+      <b>{count(store.latest("held"))}</b>
+    </Tile>
+  );
+}
+
 export function Strip() {
   view.slowTick.value;
   return (
@@ -144,9 +156,9 @@ export function Strip() {
           <span class="sub">/s</span>
         </Tile>
         <SharesTile />
+        <LedgerTile />
         <SignalsTile />
       </dl>
-      <span class="sr">{si(store.latest("in_flight"))} requests in flight</span>
     </section>
   );
 }

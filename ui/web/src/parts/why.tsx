@@ -51,7 +51,7 @@ function Step(p: { step: TraceStep; index: number }) {
             {s.inputs.map((i) => (
               <li key={i.name}>
                 <span>{i.name.replaceAll("_", " ")}</span> <b>{withUnit(i.value, i.unit)}</b>{" "}
-                <span class={`state ${i.state}`}>
+                <span class={`state is-${i.state}`}>
                   {i.state}
                   {i.age_ms > 0 ? ` ${age(i.age_ms)} old` : ""}
                 </span>
@@ -103,7 +103,7 @@ function SignalRow(p: { s: SignalView }) {
       </th>
       <td class="num">{withUnit(s.value, s.unit)}</td>
       <td>
-        <span class={`state ${s.state}`} title={s.why}>
+        <span class={`state is-${s.state}`} title={s.why}>
           {s.state}
         </span>
       </td>

@@ -46,7 +46,7 @@ export function Live() {
   const link = view.link.value.state;
   const old = link !== "live" && link !== "polling";
   return (
-    <div class={old ? "live old" : "live"}>
+    <div class={old ? "live-page old" : "live-page"}>
       <Stack />
       <DecisionList />
       <Drawer />
