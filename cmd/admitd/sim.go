@@ -92,11 +92,11 @@ func simAction(c *cli.Context) error {
 		return nil
 	}
 	if c.Args().Present() {
-		return fmt.Errorf("sim takes no argument %q: use options only", c.Args().First())
+		return usage("sim takes no argument %q: use options only", c.Args().First())
 	}
 	srv, err := sim.New(simOptions(c))
 	if err != nil {
-		return err
+		return usage("%w", err)
 	}
 	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, os.Interrupt)
 	defer stop()
