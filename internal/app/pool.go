@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,10 +37,15 @@ type pool struct {
 
 	// scraped is told, without waiting, of every new snapshot.
 	scraped chan struct{}
-	// closed says why the gate lets nothing in; nil when it is open.
+	gateMu  sync.Mutex // orders opening and closing
+	// closed says why the gate lets nothing in; nil when it is open. Written under gateMu.
 	closed atomic.Pointer[string]
+	// ending is set under gateMu when admitd stops: the gate stays closed then.
+	ending bool
 	// served is true once the gate has been open: from then on an unmet need closes the gate instead of ending admitd.
 	served bool
+	// unmet is the last complaint about the policy's needs, so that it is made once.
+	unmet string
 }
 
 func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
@@ -164,11 +170,25 @@ func (p *pool) progress() (running int, tokens float64, ok bool) {
 
 // closeGate lets nothing in from now on, and keeps why for /readyz.
 func (p *pool) closeGate(code reason.Code, why string) {
+	p.gateMu.Lock()
+	defer p.gateMu.Unlock()
 	if old := p.closed.Load(); old != nil && *old == why {
 		return
 	}
 	p.closed.Store(&why)
 	p.admission.Close(code, why)
+}
+
+// openGate lets requests in, unless the engine or admitd has begun to stop meanwhile.
+func (p *pool) openGate() bool {
+	p.gateMu.Lock()
+	defer p.gateMu.Unlock()
+	if p.ending || p.supervisor.Status().State != supervisor.Ready {
+		return false
+	}
+	p.admission.Open()
+	p.closed.Store(nil)
+	return true
 }
 
 // serving implements ui.PoolBackend.Serving.
@@ -180,7 +200,12 @@ func (p *pool) serving() (ok bool, why string) {
 }
 
 // beginStop closes the gate for good.
-func (p *pool) beginStop() { p.closeGate(reason.Draining, "admitd is stopping") }
+func (p *pool) beginStop() {
+	p.gateMu.Lock()
+	p.ending = true
+	p.gateMu.Unlock()
+	p.closeGate(reason.Draining, "admitd is stopping")
+}
 
 // drain closes the gate and waits until nothing of ours is at the engine. The supervisor calls it before it stops one.
 func (p *pool) drain(ctx context.Context) {
@@ -265,19 +290,28 @@ func (p *pool) tryOpen(st supervisor.Status, fatal chan<- error) bool {
 		}
 	}
 	if err := p.store.checkNeeds(snap); err != nil {
-		p.closeGate(reason.SignalMissing, err.Error())
-		if !p.served {
-			fatal <- err
-		} else {
-			p.store.event("policy_refused", "error", "the gate stays closed: "+err.Error())
-		}
-		return true // judged; looked at again when the engine or the policy changes
+		p.unmetNeeds(err, fatal)
+		return false // looked at again with every scrape: the policy may change
 	}
+	p.unmet = ""
 	p.configureEngine(st, snap)
-	p.admission.Open()
-	p.closed.Store(nil)
-	p.served = true
-	return true
+	opened := p.openGate()
+	p.served = p.served || opened
+	return opened
+}
+
+// unmetNeeds ends a start, or keeps the gate of a running admitd closed, and says so once.
+func (p *pool) unmetNeeds(err error, fatal chan<- error) {
+	p.closeGate(reason.SignalMissing, err.Error())
+	if p.unmet == err.Error() {
+		return
+	}
+	p.unmet = err.Error()
+	if !p.served {
+		fatal <- err
+		return
+	}
+	p.store.event("policy_refused", "error", "the gate stays closed: "+err.Error())
 }
 
 // policyNeedsNothing: a policy that reads no signal works on an engine whose metrics cannot be scraped.
