@@ -36,7 +36,12 @@ func playEngine(script string) (exit int) {
 		case "stranger":
 			startHolder(true)
 		case "hold":
-			select {}
+			term := make(chan os.Signal, 1)
+			signal.Notify(term, syscall.SIGTERM)
+			fmt.Println("holder", os.Getpid())
+			for range term {
+				fmt.Println("the holder got a SIGTERM")
+			}
 		case "badflag":
 			fmt.Fprintln(os.Stderr, "vllm: error: unrecognized arguments: --nope")
 			return 2
@@ -67,7 +72,7 @@ func printFlood(size int) {
 	}
 }
 
-// startHolder starts a process that keeps our stdout open and never ends by itself, in our session or in its own.
+// startHolder starts a process that tells its pid, keeps our stdout open and never ends by itself, in our session or in its own.
 func startHolder(ownSession bool) {
 	c := exec.Command(os.Args[0])
 	c.Env = append(os.Environ(), scriptEnv+"=hold")
@@ -76,7 +81,6 @@ func startHolder(ownSession bool) {
 	if err := c.Start(); err != nil {
 		panic(err)
 	}
-	fmt.Println("holder", c.Process.Pid)
 }
 
 // serveFake speaks as much of vLLM's HTTP as a supervisor needs, on the socket or port of its arguments. POST /die?code=N

@@ -166,6 +166,9 @@ func tidies(root string, pid int) bool {
 func (id ident) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
+		if errors.Is(err, unix.ENOSYS) {
+			return id.signalByPID(sig)
+		}
 		if errors.Is(err, unix.ESRCH) {
 			return nil
 		}
@@ -177,6 +180,18 @@ func (id ident) signal(sig unix.Signal) error {
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", id.PID, err)
+	}
+	return nil
+}
+
+// signalByPID is for kernels before 5.3, which have no process descriptors: between the look and the signal the pid could,
+// in theory, be given away.
+func (id ident) signalByPID(sig unix.Signal) error {
+	if p, ok := readProc("/proc", id.PID); !ok || p.ident != id {
+		return nil
+	}
+	if err := unix.Kill(id.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("signal process %d: %w", id.PID, err)
 	}
 	return nil

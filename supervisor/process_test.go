@@ -124,7 +124,7 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// holder waits for the pid that the fake engine prints for its grandchild.
+// holder waits for the pid of the fake engine's grandchild.
 func (r *rig) holder() int {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -322,6 +322,21 @@ func TestF36_BusyPortIsNamedAndTriedAgain(t *testing.T) {
 	l.Close()
 	if st = r.ready(); st.Address != fmt.Sprintf("http://127.0.0.1:%d", o.EnginePort) {
 		t.Errorf("address %q; want the port", st.Address)
+	}
+}
+
+func TestOnlyTheLeaderIsAskedToEnd(t *testing.T) {
+	r := run(t, fakeOptions(t, "holder serve"))
+	r.ready()
+	grandchild := r.holder() // it tells its pid when it listens for the signal
+	if err := r.end(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	// The leader leaves at once and the holder is killed only a while later: time enough to tell.
+	gone(t, grandchild)
+	lines, _ := r.Logs(0, 0)
+	if text := fmt.Sprint(lines); strings.Contains(text, "the holder got a SIGTERM") {
+		t.Errorf("a worker was asked to end in the middle of the drain: %s", text)
 	}
 }
 

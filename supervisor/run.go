@@ -142,7 +142,7 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 	}
 	l := &life{spec: sp, began: began, from: s.out.seq()}
 	s.out.begin(newTracker(s.o.Kind, began), sp.secrets)
-	s.out.note(fmt.Sprintf("launching %q", sp.shown))
+	s.out.note(redact(fmt.Sprintf("launching %q", sp.shown), sp.secrets))
 	if l.child, err = s.launch(sp, s.out); err != nil {
 		return nil, errors.Join(&LaunchError{Err: err, Permanent: errors.Is(err, os.ErrPermission)}, os.RemoveAll(sp.dir))
 	}
@@ -192,12 +192,11 @@ func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
 	default:
 	}
 	l.child.release()
-	seen, _ := s.out.view()
 	if !wanted {
 		exit.Tail = s.out.tail(l.from, 20)
 		exit.Cause = end.why
-		if seen.cause != nil && end.kind == endExit {
-			exit.Cause, exit.Hint = seen.cause.cause, seen.cause.hint
+		if sig := s.diagnose(l); sig != nil && end.kind == endExit {
+			exit.Cause, exit.Hint = sig.cause, sig.hint
 		}
 	}
 	s.out.note("the engine's process ended: " + exit.Text)
@@ -216,6 +215,20 @@ func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
 			st.State, st.Text = Failed, text
 		}
 	})
+}
+
+// diagnose looks for the cause of a death: anywhere in the output of a start, but only among the last lines of an engine that
+// had worked, where an old trouble need not be the present one.
+func (s *Supervisor) diagnose(l *life) *signature {
+	if !l.ready {
+		seen, _ := s.out.view()
+		return seen.cause
+	}
+	t := newTracker(s.o.Kind, l.began)
+	for _, line := range s.out.tail(l.from, 200) {
+		t.failure(line)
+	}
+	return t.cause
 }
 
 // launchFailed records a launch that made no process.

@@ -7,7 +7,10 @@
 //
 // Invariants: one goroutine owns the state; exit codes prove nothing, only our own intent tells a stop from a
 // crash; no process of ours is left when we say stopped; the child's output can neither block it nor fill our
-// memory.
+// memory; a process is ended by pid and start time together, so never one that was given the pid of ours later.
+//
+// Linux only: it reads /proc and makes the calling process the reaper of its orphans (PR_SET_CHILD_SUBREAPER), so that an
+// engine whose leader died is still found and ended. Orphans that are not the engine's are left to whoever waits for them.
 package supervisor
 
 import (
