@@ -22,6 +22,7 @@ import (
 type Stream struct {
 	conn *websocket.Conn
 	stop func() bool
+	over func() error // the context's error
 	// LastSeq is the number of the last message read; pass it to resume.
 	LastSeq uint64
 	// words are the strings interned so far; Word reads them.
@@ -74,7 +75,7 @@ func (c *Client) Stream(ctx context.Context, resume uint64) (*Stream, error) {
 		}
 		return nil, c.unreachable(ctx, err)
 	}
-	s := &Stream{conn: conn}
+	s := &Stream{conn: conn, over: ctx.Err}
 	s.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	conn.SetReadLimit(maxAnswer)
 	ping := conn.PingHandler()
@@ -85,17 +86,18 @@ func (c *Client) Stream(ctx context.Context, resume uint64) (*Stream, error) {
 	return s, nil
 }
 
-// Next waits for the next message. After an error the stream is of no more use; ErrStreamEnded wraps an orderly end.
+// Next waits for the next message. After an error the stream is of no more use; ErrStreamEnded wraps an orderly end,
+// and the context's own error tells its end.
 func (s *Stream) Next() (Message, error) {
 	var m Message
-	if err := s.conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
-		return m, fmt.Errorf("read the stream: %w", err)
-	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(silence)) // fails only when the read will
 	_, data, err := s.conn.ReadMessage()
 	var ce *websocket.CloseError
 	switch {
 	case errors.As(err, &ce):
 		return m, fmt.Errorf("%w: %s (code %d)", ErrStreamEnded, ce.Text, ce.Code)
+	case err != nil && s.over() != nil:
+		return m, s.over()
 	case err != nil:
 		return m, fmt.Errorf("read the stream: %w", err)
 	}
