@@ -33,7 +33,7 @@ func (s *Server) embed(b gjson.Result) []byte {
 	if in.IsArray() && in.Get("0").Type != gjson.Number {
 		inputs = in.Array()
 	}
-	for i, v := range inputs[:min(len(inputs), maxPrompts)] {
+	for i, v := range inputs[:min(len(inputs), maxSequences)] {
 		chain := model.NewChain(s.opt.Seed, s.cfg.BlockTokens)
 		promptTokens(v, chain.Add)
 		out.Usage.Prompt += chain.Len()

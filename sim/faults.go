@@ -15,10 +15,11 @@ type Fault string
 
 // The faults that can be asked for.
 const (
-	FaultExit0Crash       Fault = "exit0-crash"
-	FaultExit1Start       Fault = "exit1-start"
-	FaultFatalStart       Fault = "fatal-start"
-	FaultSlowStart        Fault = "slow-start"
+	FaultExit0Crash Fault = "exit0-crash"
+	FaultExit1Start Fault = "exit1-start"
+	FaultFatalStart Fault = "fatal-start"
+	FaultSlowStart  Fault = "slow-start"
+	// FaultOrphan is a matter of processes: the command starts the child, a Server by itself knows nothing of it.
 	FaultOrphan           Fault = "orphan"
 	FaultStall            Fault = "stall"
 	FaultFrozenMetrics    Fault = "frozen-metrics"

@@ -220,10 +220,10 @@ func (s *Server) checkValues(k kind, b gjson.Result, j *job) *apiError {
 	return nil
 }
 
-// maxChoices bounds n, and maxPrompts the prompts of one completions call.
+// Bounds on one request: n, and the number of answers (prompts times n).
 const (
-	maxChoices = 128
-	maxPrompts = 1024
+	maxChoices   = 128
+	maxSequences = 1024
 )
 
 // readJob validates a body and prepares what the model is to run.
@@ -269,8 +269,8 @@ func (s *Server) prepare(k kind, b gjson.Result, j *job) *apiError {
 		salt = scramble(salt ^ uint64(c))
 	}
 	prompts := promptsOf(k, b)
-	if len(prompts) > maxPrompts {
-		return badRequest("prompt", "%d prompts in one request: the limit is %d", len(prompts), maxPrompts)
+	if len(prompts)*j.n > maxSequences {
+		return badRequest("prompt", "%d prompts with n=%d: the limit is %d answers in one request", len(prompts), j.n, maxSequences)
 	}
 	for _, p := range prompts {
 		chain := model.NewChain(salt, s.cfg.BlockTokens)

@@ -59,7 +59,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		}
 		result = ErrCrashed
 		s.dead.Store(true)
-		s.engineLine(true, "EngineCore encountered a fatal error.")
+		s.engineLine(false, "[shutdown] MPClient: engine core exited unexpectedly; starting cleanup")
+		s.engineLine(false, "vllm.v1.engine.exceptions.EngineDeadError: "+engineDeadText)
 	}
 	// A driver that is closed already has failed everything.
 	_ = s.driver.do(func() {
