@@ -53,6 +53,11 @@ func TestStatusTellsEverythingOfEveryPool(t *testing.T) {
 	if resp, body := r.request("GET", "/readyz", ""); resp.StatusCode != 503 || string(body) != "m1: engine loading\n" {
 		t.Errorf("readyz: %d %s", resp.StatusCode, body)
 	}
+	r.engine.set(func(s *supervisor.Status) { s.State = supervisor.Ready })
+	r.s.pools[0].b.Serving = func() (bool, string) { return false, "waiting for the first scrape" }
+	if resp, body := r.request("GET", "/readyz", ""); resp.StatusCode != 503 || !strings.Contains(string(body), "first scrape") {
+		t.Errorf("readyz: %d %s", resp.StatusCode, body)
+	}
 	if resp, body := r.request("GET", "/healthz", ""); resp.StatusCode != 200 || string(body) != "ok\n" {
 		t.Errorf("healthz: %d %s", resp.StatusCode, body)
 	}

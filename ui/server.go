@@ -121,6 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, p := range s.pools {
 		wg.Go(func() { s.watch(ctx, p) })
 	}
+	wg.Go(func() { s.watchConfig(ctx) })
 	<-ctx.Done()
 	wg.Wait()
 	s.Close("admitd is stopping")
@@ -139,6 +140,20 @@ func (s *Server) watch(ctx context.Context, p *pool) {
 	defer t.Stop()
 	for {
 		p.step(s.clock())
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// watchConfig sees good reloads that a bad one may follow before anybody scrapes. It is a goroutine of its own because
+// the answer may wait for the reloader.
+func (s *Server) watchConfig(ctx context.Context) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
 		s.metrics.observeConfig(s.o.Backend.Config())
 		select {
 		case <-ctx.Done():
