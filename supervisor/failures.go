@@ -25,7 +25,7 @@ func (s *signature) matches(line string) bool {
 	return true
 }
 
-// signatures returns the table of an engine, most specific first. The simulator speaks vLLM's.
+// signatures returns the table of an engine, most specific first.
 func signatures(k Kind) []signature {
 	if k == External {
 		return nil
@@ -93,6 +93,8 @@ func memorySignatures(k Kind) []signature {
 // machineSignatures are about the machine and the engine's installation.
 func machineSignatures(k Kind) []signature {
 	t := []signature{
+		{all: []string{"admitd: unknown flag"}, permanent: true,
+			cause: "the simulator does not know an argument", hint: "see admitd sim --help"},
 		{all: []string{"Failed to infer device type"}, permanent: true,
 			cause: "the engine found no device it can use", hint: "check that the driver works (nvidia-smi) and that the installed build is the one for this device"},
 		{all: []string{"CUDA driver version is insufficient"}, permanent: true,
@@ -109,10 +111,6 @@ func machineSignatures(k Kind) []signature {
 		{all: []string{"Worker proc", "died unexpectedly"}, cause: "a worker process died", hint: "look for its last lines in the engine's log"},
 		{all: []string{"engine core exited unexpectedly"}, dead: true, cause: "the engine's core died", hint: "look for the first traceback in the engine's log"},
 		{all: []string{"EngineCore encountered an issue"}, dead: true, cause: "the engine's core died", hint: "look for the first traceback in the engine's log"},
-	}
-	if k == Sim {
-		t = append(t, signature{all: []string{"flag provided but not defined"}, permanent: true,
-			cause: "the simulator does not know an argument", hint: "see admitd sim --help"})
 	}
 	if k == SGLang {
 		t = append(t,

@@ -92,7 +92,7 @@ type Options struct {
 
 // defaults fills the zero values of o.
 func (o Options) defaults() Options {
-	slowProbe := o.Kind == SGLang || o.Kind == External
+	slowProbe := o.dialect() == SGLang || o.Kind == External
 	def := func(v *time.Duration, d time.Duration) {
 		if *v <= 0 {
 			*v = d
@@ -156,6 +156,17 @@ func (o Options) check() error {
 	default:
 		return fmt.Errorf("engine kind %q: must be vllm, sglang, sim or external", o.Kind)
 	}
+}
+
+// dialect is the engine whose ways and words are to be expected: the simulator plays one of the real ones.
+func (o Options) dialect() Kind {
+	if o.Kind != Sim {
+		return o.Kind
+	}
+	if flagValue(o.Args, "--dialect") == string(SGLang) {
+		return SGLang
+	}
+	return VLLM
 }
 
 // self is the path of the admitd binary.

@@ -168,6 +168,7 @@ func TestFailureSignatures(t *testing.T) {
 		{VLLM, "RuntimeError: Failed to infer device type", "the engine found no device it can use", true},
 		{VLLM, "OSError: [Errno 98] Address already in use", "the engine's port is taken", false},
 		{VLLM, "OSError: You are trying to access a gated repo.", "the model needs a licence agreement", true},
+		{VLLM, "admitd: unknown flag -nope", "the simulator does not know an argument", true},
 		{SGLang, "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. self.server_args.mem_fraction_static=0.7", "the model leaves no memory for the KV cache", true},
 		{SGLang, "[2026-07-01 15:19:55 TP0] Scheduler hit an exception: Traceback (most recent call last):", "SGLang's scheduler died", false},
 		{SGLang, "/usr/bin/python3: Error while finding module specification for 'sglang.launch_server' (ModuleNotFoundError: No module named 'sglang')", "SGLang is not installed for this Python", true},
@@ -182,7 +183,7 @@ func TestFailureSignatures(t *testing.T) {
 }
 
 func TestEverySignatureHelps(t *testing.T) {
-	for _, k := range []Kind{VLLM, SGLang, Sim} {
+	for _, k := range []Kind{VLLM, SGLang} {
 		for _, s := range signatures(k) {
 			if s.cause == "" || s.hint == "" || len(s.all) == 0 {
 				t.Errorf("%s: signature %+v lacks words, a cause or a hint", k, s)
@@ -213,7 +214,7 @@ func FuzzTrackerLine(f *testing.F) {
 	}
 	f.Add("GPU KV cache size: 99,999,999,999,999,999,999 tokens")
 	f.Fuzz(func(t *testing.T, line string) {
-		for _, k := range []Kind{VLLM, SGLang, Sim} {
+		for _, k := range []Kind{VLLM, SGLang} {
 			tr := newTracker(k, time.Unix(0, 0))
 			tr.line(time.Unix(1, 0), line)
 			tr.line(time.Unix(2, 0), line)

@@ -141,7 +141,7 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 		return nil, err
 	}
 	l := &life{spec: sp, began: began, from: s.out.seq()}
-	s.out.begin(newTracker(s.o.Kind, began), sp.secrets)
+	s.out.begin(newTracker(s.o.dialect(), began), sp.secrets)
 	s.out.note(redact(fmt.Sprintf("launching %q", sp.shown), sp.secrets))
 	if l.child, err = s.launch(sp, s.out); err != nil {
 		return nil, errors.Join(&LaunchError{Err: err, Permanent: errors.Is(err, os.ErrPermission)}, os.RemoveAll(sp.dir))
@@ -224,7 +224,7 @@ func (s *Supervisor) diagnose(l *life) *signature {
 		seen, _ := s.out.view()
 		return seen.cause
 	}
-	t := newTracker(s.o.Kind, l.began)
+	t := newTracker(s.o.dialect(), l.began)
 	for _, line := range s.out.tail(l.from, 200) {
 		t.failure(line)
 	}

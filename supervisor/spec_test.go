@@ -133,3 +133,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Errorf("SGLang's health probe comes every %s; it is a real request and must not come within 10 s", s)
 	}
 }
+
+func TestSimulatorPlaysADialect(t *testing.T) {
+	for args, want := range map[string]Kind{"": VLLM, "--dialect vllm": VLLM, "--dialect sglang": SGLang, "--dialect=sglang": SGLang} {
+		if got := (Options{Kind: Sim, Args: strings.Fields(args)}).dialect(); got != want {
+			t.Errorf("arguments %q: dialect %s; want %s", args, got, want)
+		}
+	}
+}
