@@ -185,6 +185,7 @@ func (r *payloadReader) Read(b []byte) (int, error) {
 	}
 	n := copy(b, r.p.data[r.at:])
 	r.at += n
+	r.p.sent = r.p.sent || r.at == len(r.p.data)
 	return n, nil
 }
 

@@ -2,11 +2,14 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"net/http"
 )
 
 // pumpBytes is the size of each of a pump's two buffers: what one response holds in memory, whatever its lines are.
 const pumpBytes = 32 << 10
+
+var errTransportPanic = errors.New("the transport to the engine panicked")
 
 // head is the engine's status and headers, or why there are none.
 type head struct {
@@ -35,12 +38,25 @@ func startPump(ctx context.Context, rt http.RoundTripper, req *http.Request) *pu
 }
 
 func (p *pump) run(ctx context.Context, rt http.RoundTripper, req *http.Request) {
+	headed := false
+	// A defect below us must cost this request, not the whole gate.
+	defer func() {
+		switch caught := recover(); {
+		case caught == nil:
+		case !headed:
+			p.heads <- head{err: errTransportPanic}
+		default:
+			p.send(ctx, chunk{err: errTransportPanic})
+		}
+	}()
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
+		headed = true
 		p.heads <- head{err: err}
 		return
 	}
 	defer resp.Body.Close()
+	headed = true
 	p.heads <- head{resp: resp}
 	p.free <- make([]byte, pumpBytes)
 	p.free <- make([]byte, pumpBytes)
@@ -52,14 +68,18 @@ func (p *pump) run(ctx context.Context, rt http.RoundTripper, req *http.Request)
 			return
 		}
 		n, err := resp.Body.Read(buf)
-		select {
-		case p.chunks <- chunk{data: buf[:n], err: err}:
-		case <-ctx.Done():
+		if !p.send(ctx, chunk{data: buf[:n], err: err}) || err != nil {
 			return
 		}
-		if err != nil {
-			return
-		}
+	}
+}
+
+func (p *pump) send(ctx context.Context, c chunk) bool {
+	select {
+	case p.chunks <- c:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -86,6 +86,9 @@ func newEngine(t *testing.T, h http.HandlerFunc) *fakeEngine {
 	e := &fakeEngine{handler: h, status: supervisor.Status{State: supervisor.Ready, Model: "m", MaxModelLen: 4096}}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.hits.Add(1)
+		// Only a body that was read lets net/http see the gate hang up.
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		e.handler(w, r)
 	}))
 	addr := e.Listener.Addr().String()
@@ -131,6 +134,7 @@ type rig struct {
 	reg    *prometheus.Registry
 	logs   *syncBuffer
 	client *http.Client
+	srv    *httptest.Server
 }
 
 // setup changes a rig before it starts.
@@ -162,6 +166,7 @@ func newRig(t *testing.T, h http.HandlerFunc, change func(*setup)) *rig {
 	}
 	r.gate = gate
 	srv := httptest.NewServer(gate)
+	r.srv = srv
 	r.url, r.addr = srv.URL, srv.Listener.Addr().String()
 	tr := &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true}
 	r.client = &http.Client{Transport: tr}
@@ -259,8 +264,9 @@ func (r *rig) await(what string, ok func([]journal.Entry) bool) []journal.Entry 
 		select {
 		case <-changed:
 		case <-late:
-			text, _ := json.MarshalIndent(all, "", " ")
-			r.t.Fatalf("no %s in the journal within %s: %s", what, patience, text)
+			text, _ := json.Marshal(all[max(0, len(all)-2):])
+			r.t.Fatalf("no %s in the journal within %s: %d decisions, %d outcomes, the last entries are %s",
+				what, patience, len(decisionsOf(all)), len(outcomesOf(all)), text)
 		}
 	}
 }

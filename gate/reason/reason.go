@@ -134,7 +134,7 @@ var table = []Entry{
 	{UpgradeRefused, VerdictReject, 501, RetryNever, "upgrade refused", "The gate does not relay connection upgrades such as WebSocket."},
 	{KeyInQuery, VerdictReject, 400, RetryNever, "key in query", "Keys in the URL end up in logs; send the key as a header."},
 	{HelperRate, VerdictReject, 429, RetryAfter, "helper rate", "Too many helper calls such as /tokenize at once; wait for one to end."},
-	{InternalError, VerdictReject, 500, RetryNever, "internal error", "A defect in admitd ended this request before it reached the engine; the log has the request id."},
+	{InternalError, VerdictReject, 500, RetryNever, "internal error", "A defect in admitd ended this request; the log has its id."},
 }
 
 var byCode = func() map[Code]Entry {
