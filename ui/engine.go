@@ -65,12 +65,33 @@ func (s *Server) engineLogs(w http.ResponseWriter, r *http.Request) *problem {
 		return badRequest("bad_parameter", "follow=%s: give 1 or 0", cutText(v.Get("follow")))
 	}
 	lines, lost := p.b.Engine.Logs(uint64(after), int(limit))
+	if !v.Has("after") {
+		lines, lost = newestLines(p.b.Engine, lines, lost, int(limit))
+	}
 	out := api.EngineLogs{Lines: append([]supervisor.Line{}, lines...), Lost: lost, Next: uint64(after)}
 	if n := len(lines); n > 0 {
 		out.Next = lines[n-1].Seq
 	}
 	writeJSON(w, http.StatusOK, out)
 	return nil
+}
+
+// newestLines goes on from the oldest lines to the newest ones. An engine that writes faster than this reads is left
+// behind after a bounded number of steps.
+func newestLines(e supervisor.Engine, lines []supervisor.Line, lost bool, limit int) ([]supervisor.Line, bool) {
+	for range 1000 {
+		if len(lines) == 0 {
+			break
+		}
+		more, _ := e.Logs(lines[len(lines)-1].Seq, limit)
+		if len(more) == 0 {
+			break
+		}
+		lines = append(lines, more...)
+		lines = lines[max(len(lines)-limit, 0):]
+		lost = lost || lines[0].Seq > 1
+	}
+	return lines, lost
 }
 
 // followLogs writes one JSON object a line until the caller goes away or the server stops.

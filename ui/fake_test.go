@@ -94,7 +94,7 @@ type fakeStore struct {
 	needs    *policy.NeedsError
 }
 
-func newFakeStore(t *testing.T, text string) *fakeStore {
+func newFakeStore(t testing.TB, text string) *fakeStore {
 	t.Helper()
 	s := &fakeStore{}
 	if _, err := s.Apply(t.Context(), []byte(text), "", "start", ""); err != nil {
@@ -178,7 +178,7 @@ func (b *fakeBackend) Reload(context.Context, string) (api.ReloadResult, error) 
 
 // rig is an admin server over fakes, its first pool's parts at hand.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	s       *Server
 	srv     *httptest.Server
 	b       *fakeBackend
@@ -189,7 +189,7 @@ type rig struct {
 	reg     *prometheus.Registry
 }
 
-func fakePool(t *testing.T, b *fakeBackend, model string) PoolBackend {
+func fakePool(t testing.TB, b *fakeBackend, model string) PoolBackend {
 	t.Helper()
 	j, err := journal.New(journal.Options{})
 	if err != nil {
@@ -219,7 +219,7 @@ func fakePool(t *testing.T, b *fakeBackend, model string) PoolBackend {
 	}
 }
 
-func newRig(t *testing.T, change ...func(*Options)) *rig {
+func newRig(t testing.TB, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, b: &fakeBackend{}, clock: &fakeClock{}, reg: prometheus.NewPedanticRegistry()}
 	r.b.config.Store(&api.ConfigStatus{LastReloadOK: true, LastReloadAt: ptr(t0)})
@@ -293,7 +293,7 @@ func (r *rig) write(method, path, body string, header ...string) (*http.Response
 }
 
 // strictly decodes into a type, unknown fields being an error.
-func strictly[T any](t *testing.T, data []byte) T {
+func strictly[T any](t testing.TB, data []byte) T {
 	t.Helper()
 	var v T
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -314,7 +314,7 @@ func fetch[T any](r *rig, path string) T {
 }
 
 // problemWord checks that an answer is a problem and returns its word.
-func problemWord(t *testing.T, resp *http.Response, body []byte) string {
+func problemWord(t testing.TB, resp *http.Response, body []byte) string {
 	t.Helper()
 	if ct := resp.Header.Get("Content-Type"); ct != "application/problem+json" {
 		t.Fatalf("content type %q of %d %.200s", ct, resp.StatusCode, body)

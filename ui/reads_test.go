@@ -176,6 +176,9 @@ func TestEngineStatusLogsAndRestart(t *testing.T) {
 	if l := fetch[api.EngineLogs](r, "/api/v1/engine/logs?after=5"); len(l.Lines) != 0 || l.Lines == nil || l.Next != 5 {
 		t.Errorf("%+v", l)
 	}
+	if l := fetch[api.EngineLogs](r, "/api/v1/engine/logs?limit=2"); len(l.Lines) != 2 || l.Lines[0].Seq != 4 || l.Next != 5 || !l.Lost {
+		t.Errorf("the newest two: %+v", l)
+	}
 	resp, body := r.write("POST", "/api/v1/engine/restart", "")
 	if resp.StatusCode != 202 || r.b.restarts.Load() != 1 {
 		t.Errorf("%d %s, %d restarts", resp.StatusCode, body, r.b.restarts.Load())

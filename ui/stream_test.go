@@ -22,7 +22,7 @@ import (
 
 // socket is a viewer of a rig's stream.
 type socket struct {
-	t *testing.T
+	t testing.TB
 	*websocket.Conn
 }
 

@@ -94,7 +94,8 @@ func logQuery(after uint64, limit int) url.Values {
 	return q
 }
 
-// Logs calls GET engine/logs: lines after a number, at most limit (0 means the server's default).
+// Logs calls GET engine/logs: lines after a number, oldest first, or with after 0 the newest ones; at most limit (0
+// means the server's default).
 func (c *Client) Logs(ctx context.Context, after uint64, limit int) (api.EngineLogs, error) {
 	return get[api.EngineLogs](ctx, c, "/api/v1/engine/logs", logQuery(after, limit))
 }
