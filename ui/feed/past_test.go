@@ -82,7 +82,7 @@ func TestReplayRingIsBoundedInBytes(t *testing.T) {
 
 func TestSubscribeMissesNothingAndRepeatsNothing(t *testing.T) {
 	f := New(Options{FrameDecisions: 100_000, SampleDecisions: 100_000})
-	const n = 2000
+	const n = 1000
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		var l log
@@ -98,7 +98,7 @@ func TestSubscribeMissesNothingAndRepeatsNothing(t *testing.T) {
 		start Start
 		sink  sink
 	}
-	views := make([]view, 20)
+	views := make([]view, 10)
 	for i := range views {
 		// The first one starts afresh, the others where the one before them stood.
 		resume := uint64(0)
