@@ -43,6 +43,8 @@ type disk struct {
 	file   io.WriteCloser
 	buf    *bufio.Writer
 	size   int64
+	// pending counts lines that are in buf and not yet with the operating system.
+	pending uint64
 	// failing is true from a write error until a write succeeds, so that a full disk is said once.
 	failing bool
 	// said is how many drops had been reported.
@@ -139,17 +141,17 @@ func (d *disk) write(e Entry) {
 	line = append(line, '\n')
 	if d.file == nil || (d.size > 0 && d.size+int64(len(line)) > d.maxBytes) {
 		if err := d.next(); err != nil {
+			d.pending++
 			d.fail(err)
 			return
 		}
 	}
+	d.pending++
 	n, err := d.buf.Write(line)
 	d.size += int64(n)
 	if err != nil {
 		d.fail(err)
-		return
 	}
-	d.written.Add(1)
 }
 
 func (d *disk) flush() {
@@ -160,6 +162,7 @@ func (d *disk) flush() {
 		d.fail(err)
 		return
 	}
+	d.settle()
 	if d.failing {
 		d.failing = false
 		d.log.Info("journal is being written again", "dropped_entries", d.dropped.Load())
@@ -170,10 +173,17 @@ func (d *disk) flush() {
 	}
 }
 
-// fail counts one lost entry, says the error once and gives the file up: a bufio.Writer keeps its first error for
+// settle counts what is in the buffer as written.
+func (d *disk) settle() {
+	d.written.Add(d.pending)
+	d.pending = 0
+}
+
+// fail counts what was in the buffer as lost, says the error once and gives the file up: a bufio.Writer keeps its first error for
 // ever, and a torn line must not be followed by a whole one.
 func (d *disk) fail(err error) {
-	d.dropped.Add(1)
+	d.dropped.Add(d.pending)
+	d.pending = 0
 	if !d.failing {
 		d.failing = true
 		d.log.Error("journal cannot be written; decisions go on and stay in memory", "error", err)
@@ -191,6 +201,7 @@ func (d *disk) next() error {
 			d.file, d.buf = nil, nil
 			return err
 		}
+		d.settle()
 	}
 	d.file, d.buf = nil, nil
 	path := filepath.Join(d.dir, fmt.Sprintf("%s%06d%s", filePrefix, d.number+1, fileSuffix))
