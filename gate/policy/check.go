@@ -42,7 +42,6 @@ func check(file string, src []byte, s *Spec) error {
 	if !slices.Contains([]OnStale{StaleLedger, StaleRefuse, StaleAdmit}, s.OnStale) {
 		c.add("on_stale", "%q is not one of %s, %s, %s", s.OnStale, StaleLedger, StaleRefuse, StaleAdmit)
 	}
-	c.wholeNumbers()
 	c.params(s.Params)
 	c.hold(s.Hold)
 	c.retry(s.Retry)
@@ -102,29 +101,6 @@ func (c *checker) params(p Params) {
 	c.positive("params.waiting_scale", p.WaitingScale)
 	c.fraction("params.kv_scale", p.KVScale)
 	c.positive("params.max_saturation", p.MaxSaturation)
-}
-
-// wholeNumbers finds fractions where a number of requests belongs: the YAML library cuts 2.5 to 2 without a word.
-func (c *checker) wholeNumbers() {
-	var raw struct {
-		Params map[string]any `yaml:"params"`
-		Hold   map[string]any `yaml:"hold"`
-		Codes  map[string]any `yaml:"codes"`
-	}
-	if err := yaml.Unmarshal(c.src, &raw); err != nil {
-		return
-	}
-	look := func(path string, v any) {
-		if f, ok := v.(float64); ok && f != math.Trunc(f) {
-			c.add(path, "%v is not a whole number", f)
-		}
-	}
-	look("params.max_in_flight", raw.Params["max_in_flight"])
-	look("params.max_waiting", raw.Params["max_waiting"])
-	look("hold.max_requests", raw.Hold["max_requests"])
-	for _, code := range slices.Sorted(maps.Keys(raw.Codes)) {
-		look("codes."+code, raw.Codes[code])
-	}
 }
 
 const maxCount = 1_000_000

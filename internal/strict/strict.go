@@ -132,31 +132,18 @@ func Decode(file string, src []byte, into any) (err error) {
 	if docs == 0 {
 		return nil
 	}
-	if derr := yaml.NewDecoder(bytes.NewReader(src), yaml.Strict()).Decode(into); derr != nil {
-		e := convert(file, derr, into)
-		if p := &e.Places[0]; p.Line == 0 {
-			placeOfQuoted(f, p)
+	for _, d := range f.Docs {
+		if d.Body == nil {
+			continue
 		}
-		return e
+		if places := scalars(file, "", d.Body, reflect.TypeOf(into), nil); len(places) > 0 {
+			return &Error{Places: places}
+		}
+	}
+	if derr := yaml.NewDecoder(bytes.NewReader(src), yaml.Strict()).Decode(into); derr != nil {
+		return convert(file, derr, into)
 	}
 	return nil
-}
-
-// placeOfQuoted finds the place of an error that the library gave none for (bad durations), by the value that its
-// message quotes.
-func placeOfQuoted(f *ast.File, p *Place) {
-	parts := strings.Split(p.Text, `"`)
-	if len(parts) < 3 {
-		return
-	}
-	for _, d := range f.Docs {
-		for _, n := range ast.Filter(ast.StringType, d) {
-			if tok := n.GetToken(); tok.Value == parts[1] {
-				p.Line, p.Column = tok.Position.Line, tok.Position.Column
-				return
-			}
-		}
-	}
 }
 
 // convert turns the YAML library's error into ours, and names the allowed keys for an unknown one.

@@ -26,6 +26,8 @@ func TestDecodeTellsThePlaceOfEveryMistake(t *testing.T) {
 		{"wrong type", "inner:\n  max_waiting: many\n", "f.yaml:2:16: \"many\" is not a whole number"},
 		{"bad duration", "inner:\n  wait: soon\n", "f.yaml:2:9"},
 		{"bare duration", "inner:\n  wait: 5\n", "f.yaml:2:9: \"5\" is not a duration"},
+		{"spelled-out duration", "inner:\n  wait: 2 seconds\n", "f.yaml:2:9: inner.wait: \"2 seconds\" is not a duration such as"},
+		{"a fraction where a whole number is wanted", "list:\n  - max_waiting: 2.5\n", "f.yaml:2:18: list.0.max_waiting: \"2.5\" is not a whole number"},
 		{"not yaml", "name: [a\n", "f.yaml:1:"},
 		{"two documents", "name: a\n---\nname: b\n", "a second document starts here"},
 		{"a list", "- a\n", "f.yaml:1:1"},

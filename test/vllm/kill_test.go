@@ -48,7 +48,7 @@ func killOne(t *testing.T, a *harness.Admitd, victim string) {
 		sawReason = ans.Header.Get("X-Admitd-Reason")
 		return ans.Status == http.StatusServiceUnavailable && ans.Header.Get("Retry-After") != ""
 	})
-	if sawReason != "engine_down" && sawReason != "engine_loading" {
+	if sawReason != "engine_down" && sawReason != "engine_loading" && sawReason != "engine_stalled" {
 		t.Errorf("refused with %q", sawReason)
 	}
 	a.WaitReady(readyWithin)
