@@ -2,12 +2,9 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
 
 	"admitd/gate/reason"
 	"admitd/internal/strict"
