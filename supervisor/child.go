@@ -173,13 +173,15 @@ func (p *process) terminate() error {
 func (p *process) members() []ident {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for {
-		alive, reaped := p.look()
-		// Reaping a dead parent can hand us its dead children, so look again.
+	alive, reaped := p.look()
+	// Reaping a dead parent can hand us its dead children, so look again; a few times are as deep as engines go.
+	for range 8 {
 		if !reaped {
-			return alive
+			break
 		}
+		alive, reaped = p.look()
 	}
+	return alive
 }
 
 // look reads the process table once: who lives, and whether anything was reaped. Without a process table the leader is all
@@ -199,8 +201,12 @@ func (p *process) look() (alive []ident, reaped bool) {
 	seen := map[ident]bool{}
 	for _, m := range f.members(all) {
 		seen[m.ident] = true
-		if m.zombie() {
-			reaped = p.reap(m, f.self) || reaped
+		// Dead: the leader is waited for by go-cmd, the child of another process by that one, or by us once that has ended.
+		if m.zombie() && (m.pid == p.id.PID || m.ppid != f.self) {
+			continue
+		}
+		if m.zombie() && reap(m.pid) {
+			reaped = true
 			continue
 		}
 		alive = append(alive, m.ident)
@@ -209,15 +215,12 @@ func (p *process) look() (alive []ident, reaped bool) {
 	return alive, reaped
 }
 
-// reap takes a dead orphan off the process table. Only one that was given to us; the leader is go-cmd's to wait for, and
-// waiting for any child would steal the children of other packages.
-func (p *process) reap(m procInfo, self int) bool {
-	if m.ppid != self || m.pid == p.id.PID {
-		return false
-	}
+// reap takes a dead orphan of ours off the process table; false when the kernel is not done with it. Only ever a process that is
+// known by its pid: waiting for any child would steal the children of other packages.
+func reap(pid int) bool {
 	var ws unix.WaitStatus
-	pid, err := unix.Wait4(m.pid, &ws, unix.WNOHANG, nil)
-	return err == nil && pid == m.pid
+	got, err := unix.Wait4(pid, &ws, unix.WNOHANG, nil)
+	return got == pid || errors.Is(err, unix.ECHILD)
 }
 
 func (p *process) kill(sparing bool) {

@@ -22,13 +22,14 @@ type ident struct {
 // procInfo is one row of the process table.
 type procInfo struct {
 	ident
-	pid, ppid, pgrp, session int
-	state                    byte
-	comm                     string
+	pid, ppid, pgrp, session, threads int
+	state                             byte
+	comm                              string
 }
 
-// zombie reports whether the process has ended and only waits to be reaped.
-func (p procInfo) zombie() bool { return p.state == 'Z' || p.state == 'X' }
+// zombie reports whether the process has ended and only waits to be reaped. One whose first thread has ended while others
+// have not is still dying: it holds its memory and cannot be reaped.
+func (p procInfo) zombie() bool { return (p.state == 'Z' || p.state == 'X') && p.threads <= 1 }
 
 // parseStat reads the content of /proc/PID/stat (proc_pid_stat(5)). The command may itself contain spaces and brackets.
 func parseStat(b []byte) (procInfo, bool) {
@@ -49,6 +50,9 @@ func parseStat(b []byte) (procInfo, bool) {
 		if *into, err = strconv.Atoi(f[1+i]); err != nil {
 			return procInfo{}, false
 		}
+	}
+	if p.threads, err = strconv.Atoi(f[17]); err != nil {
+		return procInfo{}, false
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	if err != nil {

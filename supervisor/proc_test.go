@@ -22,6 +22,10 @@ func TestParseStat(t *testing.T) {
 	if !ok || got.pid != 42 || got.comm != "VLLM::Engine) S 1 (Core" || got.state != 'S' || got.ppid != 7 || got.pgrp != 40 || got.session != 41 || got.Start != 123456 {
 		t.Errorf("parseStat = %+v, %v", got, ok)
 	}
+	dying, ok := parseStat([]byte(strings.Replace(stat(42, "x", 'Z', 1, 2, 3, 9), " 20 0 1 0 9", " 20 0 3 0 9", 1)))
+	if !ok || dying.threads != 3 || dying.zombie() {
+		t.Errorf("a process that has lost its first thread of three: %+v, zombie %v; want still dying", dying, dying.zombie())
+	}
 	for _, bad := range []string{"", "42", "42 (x", "x (y) S 1 2 3", "42 (x) S 1 2", "42 (x) SS 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22",
 		strings.Replace(stat(42, "x", 'S', 1, 2, 3, 9), " 9 0 0 ", " nine 0 0 ", 1)} {
 		if p, ok := parseStat([]byte(bad)); ok {
@@ -51,7 +55,7 @@ func TestOwnRowOfTheProcessTable(t *testing.T) {
 }
 
 func row(pid int, state byte, ppid, pgrp, session int, start uint64) procInfo {
-	return procInfo{ident: ident{pid, start}, pid: pid, ppid: ppid, pgrp: pgrp, session: session, state: state}
+	return procInfo{ident: ident{pid, start}, pid: pid, ppid: ppid, pgrp: pgrp, session: session, state: state, threads: 1}
 }
 
 func TestFamily(t *testing.T) {

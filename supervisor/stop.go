@@ -99,16 +99,22 @@ func (s *Supervisor) clear(l *life, wanted bool) error {
 	if wanted && l.ready && isDone(l.child) {
 		patience = linger
 	}
-	w := s.endProcesses(l.child.members, l.child.kill, patience)
-	if w != nil {
-		return w
+	if err := s.endProcesses(l.child.members, l.child.kill, patience); err != nil {
+		return err
 	}
-	// The leader is reaped by its own waiter; only then is it off the process table.
+	// The leader is reaped by its own waiter; only then has it really gone.
 	t := time.NewTimer(s.o.ReapTimeout)
 	defer t.Stop()
 	select {
 	case <-l.child.done():
 	case <-t.C:
+		left := func() []ident {
+			if isDone(l.child) {
+				return l.child.members()
+			}
+			return []ident{l.child.leader()}
+		}
+		return &wedge{members: left, kill: func() { l.child.kill(false) }, left: left()}
 	}
 	s.publishPids(nil)
 	return nil
