@@ -148,8 +148,7 @@ func hint(c Code) string {
 
 // codeOf returns an error's code, CodeUnknown where it has none.
 func codeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return CodeUnknown

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func TestReadingOfHealthyGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -27,14 +28,14 @@ func TestReadingOfHealthyGPUs(t *testing.T) {
 		stop()
 		want := Device{
 			Index: 0, UUID: "GPU-0", Name: "NVIDIA H100", State: OK,
-			MemoryTotalBytes: ptr(uint64(fakeTotal)), MemoryUsedBytes: ptr(uint64(fakeUsed)), MemoryFreeBytes: ptr(uint64(fakeFree)),
-			UtilizationFraction: ptr(0.87), PowerWatts: ptr(412.5), TemperatureCelsius: ptr(64.0),
+			MemoryTotalBytes: new(uint64(fakeTotal)), MemoryUsedBytes: new(uint64(fakeUsed)), MemoryFreeBytes: new(uint64(fakeFree)),
+			UtilizationFraction: new(0.87), PowerWatts: new(412.5), TemperatureCelsius: new(64.0),
 			Throttle:       []string{"power cap", "reason 0x10000000000"},
-			ECCUncorrected: ptr(uint64(2)), LastXid: ptr(uint64(79)),
+			ECCUncorrected: new(uint64(2)), LastXid: new(uint64(79)),
 			Processes: []Process{
-				{PID: 9, UsedBytes: ptr(uint64(1 << 20))},
+				{PID: 9, UsedBytes: new(uint64(1 << 20))},
 				{PID: 42},
-				{PID: 70, UsedBytes: ptr(uint64(20 << 30)), Ours: true},
+				{PID: 70, UsedBytes: new(uint64(20 << 30)), Ours: true},
 			},
 		}
 		if got.State != OK || got.Driver != "550.54.15" || len(got.Devices) != 2 {

@@ -188,7 +188,7 @@ func healthy(r *Reading) bool {
 // lostDevices are the devices seen before, without values.
 func (s *session) lostDevices(err error) []Device {
 	var out []Device
-	for i := 0; i < len(s.known); i++ {
+	for i := range len(s.known) {
 		out = append(out, s.bare(i, err))
 	}
 	return out

@@ -120,8 +120,7 @@ func (f fetcher) explain(ctx context.Context, err error) error {
 
 // inner strips the address that package net/http puts around its errors.
 func inner(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

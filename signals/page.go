@@ -264,8 +264,7 @@ func labelKey(labels map[string]string, drop func(string) bool) string {
 func lastPart(err error) string {
 	const longest = 120
 	msg := err.Error()
-	var pe expfmt.ParseError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[expfmt.ParseError](err); ok {
 		msg = pe.Msg
 	}
 	if len(msg) > longest {

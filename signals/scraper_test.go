@@ -290,7 +290,7 @@ func TestF40_ThirtyMegabytePage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			body := &endless{}
 			f := &fakeEngine{page: func() (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: said, Body: io.NopCloser(body)}, nil
+				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: said, Body: io.NopCloser(body)}, nil
 			}}
 			b := startScraper(t, f, nil)
 			synctest.Wait()

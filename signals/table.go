@@ -1,6 +1,9 @@
 package signals
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Engines that the table knows. Each one's metric names begin with this word and a colon.
 const (
@@ -166,12 +169,14 @@ func triedBy(n Name, engine string) []string {
 // labelText names the labels of a label recipe for people.
 func (r recipe) labelText() string {
 	text := "{"
+	var textSb169 strings.Builder
 	for i, l := range r.labels {
 		if i > 0 {
-			text += "*"
+			textSb169.WriteString("*")
 		}
-		text += l
+		textSb169.WriteString(l)
 	}
+	text += textSb169.String()
 	return text + "}"
 }
 

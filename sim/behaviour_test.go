@@ -20,7 +20,7 @@ import (
 func (l *lab) stream(t *testing.T, body string) (resp *http.Response, lines *bufio.Reader, cancel func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", l.url+"/v1/chat/completions", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestF24_ClientLeavesFreesTheSlot(t *testing.T) {
 	until(t, "the stream's slot", func() bool { st := l.stats(t); return st.Cancelled == 1 && st.Used == 0 })
 
 	ctx, stop := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", l.url+"/v1/chat/completions", strings.NewReader(chat(20, 1500, "")))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/v1/chat/completions", strings.NewReader(chat(20, 1500, "")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestRealTimeFollowsTheModel(t *testing.T) {
 			}
 			defer s.Close()
 			body := chat(100, 50, "")
-			req := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(body))
+			req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
 			req.Header.Set("Content-Type", "application/json")
 			w := httptest.NewRecorder()
 			began := time.Now()

@@ -54,7 +54,7 @@ func TestStreamFaults(t *testing.T) {
 		}},
 		{FaultGiantEvent, func(t *testing.T, body []byte) {
 			widest := 0
-			for _, line := range bytes.Split(body, []byte("\n")) {
+			for line := range bytes.SplitSeq(body, []byte("\n")) {
 				widest = max(widest, len(line))
 			}
 			if widest < giantBytes || last(t, body) != doneText {
@@ -188,7 +188,7 @@ func TestSlowMetricsTakeFiveSecondsLonger(t *testing.T) {
 		defer s.Close()
 		began := time.Now()
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if took := time.Since(began); took != slowMetricsDelay || w.Code != 200 {
 			t.Errorf("status %d after %v", w.Code, took)
 		}
@@ -202,7 +202,7 @@ func TestF6_StallWithHealth200(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp, lines, _ := l.stream(t, chat(10, 20, `,"stream":true`))
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
 	before := l.stats(t)

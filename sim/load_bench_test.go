@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ func BenchmarkStreams(b *testing.B) {
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
-				req := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(chat(500, 200, `,"stream":true`)))
+				req := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(chat(500, 200, `,"stream":true`)))
 				req.Header.Set("Content-Type", "application/json")
 				s.ServeHTTP(httptest.NewRecorder(), req)
 			})

@@ -30,7 +30,7 @@ type exposed struct {
 func parse(t *testing.T, text string) exposed {
 	t.Helper()
 	x := exposed{values: map[string]float64{}}
-	for _, line := range strings.Split(text, "\n") {
+	for line := range strings.SplitSeq(text, "\n") {
 		switch {
 		case strings.HasPrefix(line, "# TYPE "):
 			x.types = append(x.types, line[len("# TYPE "):])

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -81,8 +82,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *apiE
 }
 
 func jsonError(err error) *apiError {
-	var syn *json.SyntaxError
-	if errors.As(err, &syn) {
+	if syn, ok := errors.AsType[*json.SyntaxError](err); ok {
 		at := syn.Offset - 1
 		if strings.HasPrefix(syn.Error(), "unexpected end") {
 			at = syn.Offset
@@ -175,10 +175,8 @@ func (s *Server) checkModel(b gjson.Result) *apiError {
 		// SGLang does not look at the name.
 		return nil
 	}
-	for _, known := range s.opt.ServedNames {
-		if name == known {
-			return nil
-		}
+	if slices.Contains(s.opt.ServedNames, name) {
+		return nil
 	}
 	return &apiError{
 		Status: http.StatusNotFound, Type: "NotFoundError", Param: "model",

@@ -26,7 +26,7 @@ func FuzzAnyBody(f *testing.F) {
 	f.Cleanup(func() { s.Close() })
 	f.Fuzz(func(t *testing.T, body string) {
 		for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/tokenize", "/detokenize", "/v1/messages/count_tokens"} {
-			req := httptest.NewRequest("POST", path, strings.NewReader(body))
+			req := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 			req.Header.Set("Content-Type", "application/json")
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, req)

@@ -143,7 +143,7 @@ func TestSIGTERMWithTimeoutDrains(t *testing.T) {
 	}
 	body, err := io.ReadAll(late.Body)
 	late.Body.Close()
-	if err != nil || health.StatusCode != 200 || late.StatusCode != 500 || !strings.Contains(string(body), drainingText) {
+	if err != nil || health.StatusCode != http.StatusOK || late.StatusCode != http.StatusInternalServerError || !strings.Contains(string(body), drainingText) {
 		t.Errorf("while draining: health %d, new request %d %s %v", health.StatusCode, late.StatusCode, body, err)
 	}
 	if err := p.SetFault(FaultStall, false); err != nil {

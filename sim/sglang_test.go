@@ -121,7 +121,7 @@ func TestSGLangHealthGenerates(t *testing.T) {
 			defer s.Close()
 			began := time.Now()
 			w := httptest.NewRecorder()
-			s.ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/health", nil))
 			if took := time.Since(began); w.Code != tc.status || took != tc.took {
 				t.Errorf("%v: %d after %v, want %d after %v", tc.faults, w.Code, took, tc.status, tc.took)
 			}

@@ -58,7 +58,7 @@ func spaced(r rune) bool {
 // tokenID is the id of a piece: the same piece always has the same one (FNV-1a, folded).
 func tokenID(piece string) uint32 {
 	h := uint32(2166136261)
-	for i := 0; i < len(piece); i++ {
+	for i := range len(piece) {
 		h = (h ^ uint32(piece[i])) * 16777619
 	}
 	return 16 + h%(vocabulary-16)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +38,8 @@ const testToken = "0123456789abcdef"
 
 var t0 = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // fakeClock is moved by hand.
 type fakeClock struct{ ms atomic.Int64 }
@@ -153,8 +155,8 @@ func (s *fakeStore) History() api.PolicyHistory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var h api.PolicyHistory
-	for i := len(s.revs) - 1; i >= 0; i-- {
-		h.Revisions = append(h.Revisions, s.revs[i])
+	for _, v := range slices.Backward(s.revs) {
+		h.Revisions = append(h.Revisions, v)
 	}
 	return h
 }
@@ -202,8 +204,8 @@ func fakePool(t testing.TB, b *fakeBackend, model string) PoolBackend {
 		signals.Signal{Name: signals.Waiting, Value: 0, At: t0, State: signals.Live},
 		signals.Signal{Name: signals.KVCapacity, Value: 1000, At: t0, State: signals.Live})
 	reading := &nvml.Reading{At: t0, State: nvml.OK, Driver: "590.1", Devices: []nvml.Device{{
-		Index: 0, UUID: "GPU-1", Name: "H200", State: nvml.OK, MemoryTotalBytes: ptr(uint64(1000)), MemoryUsedBytes: ptr(uint64(600)),
-		UtilizationFraction: ptr(0.75), Processes: []nvml.Process{{PID: 42, UsedBytes: ptr(uint64(500)), Ours: true}},
+		Index: 0, UUID: "GPU-1", Name: "H200", State: nvml.OK, MemoryTotalBytes: new(uint64(1000)), MemoryUsedBytes: new(uint64(600)),
+		UtilizationFraction: new(0.75), Processes: []nvml.Process{{PID: 42, UsedBytes: new(uint64(500)), Ours: true}},
 	}}}
 	return PoolBackend{
 		Model: model, Aliases: []string{model + "-alias"}, Journal: j, Policy: newFakeStore(t, string(policy.Default())),
@@ -222,7 +224,7 @@ func fakePool(t testing.TB, b *fakeBackend, model string) PoolBackend {
 func newRig(t testing.TB, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, b: &fakeBackend{}, clock: &fakeClock{}, reg: prometheus.NewPedanticRegistry()}
-	r.b.config.Store(&api.ConfigStatus{LastReloadOK: true, LastReloadAt: ptr(t0)})
+	r.b.config.Store(&api.ConfigStatus{LastReloadOK: true, LastReloadAt: new(t0)})
 	r.b.pools = []PoolBackend{fakePool(t, r.b, "m1"), fakePool(t, r.b, "m2")}
 	r.engine = r.b.pools[0].Engine.(*fakeEngine)
 	r.store = r.b.pools[0].Policy.(*fakeStore)
@@ -307,7 +309,7 @@ func strictly[T any](t testing.TB, data []byte) T {
 func fetch[T any](r *rig, path string) T {
 	r.t.Helper()
 	resp, body := r.request("GET", path, "")
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("GET %s: %d %s", path, resp.StatusCode, body)
 	}
 	return strictly[T](r.t, body)

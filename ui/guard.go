@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gorilla/websocket"
@@ -183,10 +184,8 @@ func printable(b []byte) bool {
 func contentType(r *http.Request, types ...string) *problem {
 	got, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err == nil {
-		for _, t := range types {
-			if got == t {
-				return nil
-			}
+		if slices.Contains(types, got) {
+			return nil
 		}
 	}
 	return newProblem(http.StatusUnsupportedMediaType, "content_type",

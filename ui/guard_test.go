@@ -99,10 +99,10 @@ func checkSecureHeaders(t *testing.T, h http.Header) {
 func TestR17_ANameFromOutsideNeedsTheTokenOnALoopbackListenerToo(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.AllowedHosts = []string{"gpu.example"} })
 	resp, body := r.request("GET", "/api/v1/status", "", "Host", "gpu.example")
-	if resp.StatusCode != 401 {
+	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("status %d %s", resp.StatusCode, body)
 	}
-	if resp, _ := r.request("GET", "/api/v1/status", "", "Host", "gpu.example", "Authorization", "Bearer "+testToken); resp.StatusCode != 200 {
+	if resp, _ := r.request("GET", "/api/v1/status", "", "Host", "gpu.example", "Authorization", "Bearer "+testToken); resp.StatusCode != http.StatusOK {
 		t.Errorf("status %d with the token", resp.StatusCode)
 	}
 }
@@ -110,10 +110,10 @@ func TestR17_ANameFromOutsideNeedsTheTokenOnALoopbackListenerToo(t *testing.T) {
 func TestWithoutATokenNothingCanBeWritten(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Token = "" })
 	resp, body := r.write("POST", "/api/v1/reload", "{}")
-	if resp.StatusCode != 401 || problemWord(t, resp, body) != "token_unset" {
+	if resp.StatusCode != http.StatusUnauthorized || problemWord(t, resp, body) != "token_unset" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	if resp, _ := r.request("GET", "/api/v1/status", ""); resp.StatusCode != 200 {
+	if resp, _ := r.request("GET", "/api/v1/status", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("a read on loopback: %d", resp.StatusCode)
 	}
 }

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 func (r *rig) exposition() string {
 	r.t.Helper()
 	resp, body := r.request("GET", "/metrics", "")
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		r.t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	return string(body)
@@ -76,7 +77,7 @@ func TestMetricsTellWhatIsKnown(t *testing.T) {
 func TestTheTimeOfTheLastGoodReloadOutlivesABadOne(t *testing.T) {
 	r := newRig(t)
 	r.exposition()
-	r.b.config.Store(&api.ConfigStatus{LastReloadOK: false, LastReloadAt: ptr(t0.Add(time.Hour)), Problem: "line 3"})
+	r.b.config.Store(&api.ConfigStatus{LastReloadOK: false, LastReloadAt: new(t0.Add(time.Hour)), Problem: "line 3"})
 	text := r.exposition()
 	for _, line := range []string{"admitd_config_last_reload_successful 0\n", "admitd_config_last_reload_success_timestamp_seconds 1.79604e+09\n"} {
 		if !strings.Contains(text, line) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,7 +121,7 @@ func TestOpenAPIDescribesWhatTheServerAnswers(t *testing.T) {
 	d := judged("a", 6, reason.VerdictAdmit, reason.OK)
 	d.Session, d.Tenant = "s", "acme"
 	r.decide(d)
-	r.journal.Append(journal.Entry{At: t0, Kind: journal.KindOutcome, Outcome: &journal.Outcome{ID: "a", Ending: "whole", TTFTMS: ptr(5.0), PromptTokens: ptr(9)}})
+	r.journal.Append(journal.Entry{At: t0, Kind: journal.KindOutcome, Outcome: &journal.Outcome{ID: "a", Ending: "whole", TTFTMS: new(5.0), PromptTokens: new(9)}})
 	r.decide(judged("b", 20, reason.VerdictDefer, reason.QueueDepth))
 	r.engine.log("x")
 	r.step()
@@ -156,7 +157,7 @@ func TestOpenAPIDescribesWhatTheServerAnswers(t *testing.T) {
 		{"GET /api/v1/frame", "", "", 200, decodes[api.Poll], nil},
 		{"GET /api/v1/stream", "", "", 426, decodes[api.Problem], nil},
 	} {
-		t.Run(c.route+" "+fmt.Sprint(c.status), func(t *testing.T) {
+		t.Run(c.route+" "+strconv.Itoa(c.status), func(t *testing.T) {
 			called[c.route] = true
 			method, path, _ := strings.Cut(c.route, " ")
 			url := strings.ReplaceAll(path, "{id}", "") + c.path
@@ -166,7 +167,7 @@ func TestOpenAPIDescribesWhatTheServerAnswers(t *testing.T) {
 			}
 			media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 			answers := at(doc, "paths", path, strings.ToLower(method), "responses")
-			answer := at(answers, fmt.Sprint(c.status))
+			answer := at(answers, strconv.Itoa(c.status))
 			if answer == nil {
 				answer = at(answers, "default")
 			}

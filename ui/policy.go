@@ -104,8 +104,7 @@ func policyText(r *http.Request) (text []byte, note string, prob *problem) {
 
 func readBody(r *http.Request) ([]byte, *problem) {
 	body, err := io.ReadAll(r.Body)
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, "body_too_large",
 			fmt.Sprintf("The body is larger than %d bytes.", tooLarge.Limit))
 	}

@@ -34,7 +34,7 @@ func TestPolicyIsReadWithItsRevisionAsETag(t *testing.T) {
 			t.Errorf("need %+v", n)
 		}
 	}
-	if resp, body := r.request("GET", "/api/v1/policy", "", "If-None-Match", resp.Header.Get("ETag")); resp.StatusCode != 304 || len(body) != 0 {
+	if resp, body := r.request("GET", "/api/v1/policy", "", "If-None-Match", resp.Header.Get("ETag")); resp.StatusCode != http.StatusNotModified || len(body) != 0 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -84,10 +84,10 @@ func TestPolicyPut(t *testing.T) {
 	resp, body := r.write("PUT", "/api/v1/policy?note=less+queue", draft, yaml("If-Match", match)...)
 	res := strictly[api.ReloadResult](t, body)
 	_, now := r.store.Current()
-	if resp.StatusCode != 200 || res.Rev != now.Rev || now.Note != "less queue" || now.Source != "api" || resp.Header.Get("ETag") != `"`+now.Rev+`"` {
+	if resp.StatusCode != http.StatusOK || res.Rev != now.Rev || now.Note != "less queue" || now.Source != "api" || resp.Header.Get("ETag") != `"`+now.Rev+`"` {
 		t.Errorf("%d %+v, now %+v", resp.StatusCode, res, now)
 	}
-	if resp, body := r.write("PUT", "/api/v1/policy", fmt.Sprintf(`{"text":%q,"note":"j"}`, policy.Default()), "If-Match", "*"); resp.StatusCode != 200 {
+	if resp, body := r.write("PUT", "/api/v1/policy", fmt.Sprintf(`{"text":%q,"note":"j"}`, policy.Default()), "If-Match", "*"); resp.StatusCode != http.StatusOK {
 		t.Errorf("JSON and *: %d %s", resp.StatusCode, body)
 	}
 	h := fetch[api.PolicyHistory](r, "/api/v1/policy/history")
@@ -102,7 +102,7 @@ func TestPolicyThatNeedsWhatTheEngineLacksIs422(t *testing.T) {
 	for _, path := range []string{"/api/v1/policy", "/api/v1/policy/dry-run"} {
 		method := map[bool]string{true: "POST", false: "PUT"}[strings.HasSuffix(path, "dry-run")]
 		resp, body := r.write(method, path, draft, yaml("If-Match", "*")...)
-		if resp.StatusCode != 422 || problemWord(t, resp, body) != "signals_not_exported" || !strings.Contains(string(body), "x_y") {
+		if resp.StatusCode != http.StatusUnprocessableEntity || problemWord(t, resp, body) != "signals_not_exported" || !strings.Contains(string(body), "x_y") {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, body)
 		}
 	}
@@ -111,15 +111,15 @@ func TestPolicyThatNeedsWhatTheEngineLacksIs422(t *testing.T) {
 func TestPolicyRevert(t *testing.T) {
 	r := newRig(t)
 	_, first := r.store.Current()
-	if resp, body := r.write("POST", "/api/v1/policy/revert", `{"rev":"nope"}`); resp.StatusCode != 404 || problemWord(t, resp, body) != "no_such_revision" {
+	if resp, body := r.write("POST", "/api/v1/policy/revert", `{"rev":"nope"}`); resp.StatusCode != http.StatusNotFound || problemWord(t, resp, body) != "no_such_revision" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	r.write("PUT", "/api/v1/policy", draft, yaml("If-Match", "*")...)
 	resp, body := r.write("POST", "/api/v1/policy/revert", "")
-	if res := strictly[api.ReloadResult](t, body); resp.StatusCode != 200 || res.Rev != first.Rev {
+	if res := strictly[api.ReloadResult](t, body); resp.StatusCode != http.StatusOK || res.Rev != first.Rev {
 		t.Errorf("%d %+v", resp.StatusCode, res)
 	}
-	if resp, body := r.write("POST", "/api/v1/policy/revert", `{"revision":"x"}`); resp.StatusCode != 400 {
+	if resp, body := r.write("POST", "/api/v1/policy/revert", `{"revision":"x"}`); resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -127,13 +127,13 @@ func TestPolicyRevert(t *testing.T) {
 func TestReloadTellsWhatCannotBeChangedWhileRunning(t *testing.T) {
 	r := newRig(t)
 	resp, body := r.write("POST", "/api/v1/reload", "")
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	strictly[api.ReloadResult](t, body)
 	r.b.reloadErr = &FieldsError{Fields: []string{"engine.args (engine restart)"}}
 	resp, body = r.write("POST", "/api/v1/reload", "{}")
-	if p := strictly[api.Problem](t, body); resp.StatusCode != 409 || problemWord(t, resp, body) != "not_hot" || len(p.Fields) != 1 {
+	if p := strictly[api.Problem](t, body); resp.StatusCode != http.StatusConflict || problemWord(t, resp, body) != "not_hot" || len(p.Fields) != 1 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	r.b.reloadErr = errors.New("the disk is gone")
@@ -141,7 +141,7 @@ func TestReloadTellsWhatCannotBeChangedWhileRunning(t *testing.T) {
 	if resp.StatusCode != http.StatusInternalServerError || problemWord(t, resp, body) != "failed" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	if resp, body := r.write("POST", "/api/v1/reload", `{"force":true}`); resp.StatusCode != 400 {
+	if resp, body := r.write("POST", "/api/v1/reload", `{"force":true}`); resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -172,7 +172,7 @@ func TestDryRunJudgesTheRecordAgain(t *testing.T) {
 		r.decide(d)
 	}
 	resp, body := r.write("POST", "/api/v1/policy/dry-run?window=5m", draft, yaml()...)
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	d := strictly[api.DryRun](t, body)
@@ -208,7 +208,7 @@ func TestDryRunWithNothingRecorded(t *testing.T) {
 
 func TestAMissingSignalStaysMissingInADryRun(t *testing.T) {
 	d := &journal.Decision{Signals: []journal.SignalView{{Name: signals.Waiting, State: signals.Missing},
-		{Name: signals.KVUsed, State: signals.Stale, Value: ptr(0.4), AgeMS: 5000}}}
+		{Name: signals.KVUsed, State: signals.Stale, Value: new(0.4), AgeMS: 5000}}}
 	s := stateOf(t0, d)
 	if s.Waiting.Present() || s.Running.Present() {
 		t.Errorf("waiting %+v, running %+v", s.Waiting, s.Running)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 
 	"admitd/gate/policy"
@@ -33,9 +34,7 @@ func (p *problem) with(key, value string) *problem {
 }
 
 func (p *problem) write(w http.ResponseWriter) {
-	for k, v := range p.header {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), p.header)
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="admitd"`)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,15 +51,15 @@ func TestStatusTellsEverythingOfEveryPool(t *testing.T) {
 	if st := fetch[api.Status](r, "/api/v1/status"); st.Ready {
 		t.Error("ready while an engine is loading")
 	}
-	if resp, body := r.request("GET", "/readyz", ""); resp.StatusCode != 503 || string(body) != "m1: engine loading\n" {
+	if resp, body := r.request("GET", "/readyz", ""); resp.StatusCode != http.StatusServiceUnavailable || string(body) != "m1: engine loading\n" {
 		t.Errorf("readyz: %d %s", resp.StatusCode, body)
 	}
 	r.engine.set(func(s *supervisor.Status) { s.State = supervisor.Ready })
 	r.s.pools[0].b.Serving = func() (bool, string) { return false, "waiting for the first scrape" }
-	if resp, body := r.request("GET", "/readyz", ""); resp.StatusCode != 503 || !strings.Contains(string(body), "first scrape") {
+	if resp, body := r.request("GET", "/readyz", ""); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(body), "first scrape") {
 		t.Errorf("readyz: %d %s", resp.StatusCode, body)
 	}
-	if resp, body := r.request("GET", "/healthz", ""); resp.StatusCode != 200 || string(body) != "ok\n" {
+	if resp, body := r.request("GET", "/healthz", ""); resp.StatusCode != http.StatusOK || string(body) != "ok\n" {
 		t.Errorf("healthz: %d %s", resp.StatusCode, body)
 	}
 }
@@ -66,7 +67,7 @@ func TestStatusTellsEverythingOfEveryPool(t *testing.T) {
 func TestDecisionsAreThereAsSoonAsTheyAreMade(t *testing.T) {
 	r := newRig(t)
 	for i := range 5 {
-		r.decide(journal.Decision{ID: fmt.Sprint(i), Session: "s", Tenant: "acme", Verdict: reason.VerdictReject, Reason: reason.Saturated, Attempt: i})
+		r.decide(journal.Decision{ID: strconv.Itoa(i), Session: "s", Tenant: "acme", Verdict: reason.VerdictReject, Reason: reason.Saturated, Attempt: i})
 	}
 	r.journal.Append(journal.Entry{At: t0, Kind: journal.KindOutcome, Outcome: &journal.Outcome{ID: "4", Ending: "whole"}})
 	d := fetch[api.Decisions](r, "/api/v1/decisions?limit=2")
@@ -116,21 +117,21 @@ func TestBadParametersSayWhatIsWrong(t *testing.T) {
 	} {
 		resp, body := r.request("GET", path, "")
 		if want == "" {
-			if resp.StatusCode != 200 {
+			if resp.StatusCode != http.StatusOK {
 				t.Errorf("%s: %d", path, resp.StatusCode)
 			}
 			continue
 		}
 		problemWord(t, resp, body)
-		if p := strictly[api.Problem](t, body); resp.StatusCode != 400 || !strings.Contains(p.Detail, want) {
+		if p := strictly[api.Problem](t, body); resp.StatusCode != http.StatusBadRequest || !strings.Contains(p.Detail, want) {
 			t.Errorf("%s: %d %s; want %q", path, resp.StatusCode, p.Detail, want)
 		}
 	}
 	resp, body := r.request("GET", "/api/v1/decisions/none", "")
-	if resp.StatusCode != 404 || problemWord(t, resp, body) != "no_such_decision" {
+	if resp.StatusCode != http.StatusNotFound || problemWord(t, resp, body) != "no_such_decision" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	if resp, body := r.request("GET", "/api/v1/stream", ""); resp.StatusCode != 426 || problemWord(t, resp, body) != "upgrade_required" {
+	if resp, body := r.request("GET", "/api/v1/stream", ""); resp.StatusCode != http.StatusUpgradeRequired || problemWord(t, resp, body) != "upgrade_required" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -180,13 +181,13 @@ func TestEngineStatusLogsAndRestart(t *testing.T) {
 		t.Errorf("the newest two: %+v", l)
 	}
 	resp, body := r.write("POST", "/api/v1/engine/restart", "")
-	if resp.StatusCode != 202 || r.b.restarts.Load() != 1 {
+	if resp.StatusCode != http.StatusAccepted || r.b.restarts.Load() != 1 {
 		t.Errorf("%d %s, %d restarts", resp.StatusCode, body, r.b.restarts.Load())
 	}
 	strictly[api.Accepted](t, body)
 	r.engine.set(func(s *supervisor.Status) { s.Kind = supervisor.External })
 	resp, body = r.write("POST", "/api/v1/engine/restart", "{}")
-	if resp.StatusCode != 409 || problemWord(t, resp, body) != "not_ours" || r.b.restarts.Load() != 1 {
+	if resp.StatusCode != http.StatusConflict || problemWord(t, resp, body) != "not_ours" || r.b.restarts.Load() != 1 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -197,7 +198,7 @@ func TestFollowedLogGivesLinesAsTheyCome(t *testing.T) {
 	r.engine.log("one")
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", r.srv.URL+"/api/v1/engine/logs?follow=1", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.srv.URL+"/api/v1/engine/logs?follow=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func samePath(pattern, path string) bool {
 		return false
 	}
 	for i := range ps {
-		if ps[i] != xs[i] && !(strings.HasPrefix(ps[i], "{") && xs[i] != "") {
+		if ps[i] != xs[i] && (!strings.HasPrefix(ps[i], "{") || xs[i] == "") {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -208,7 +209,7 @@ func TestCloseWaitsForNoStalledViewer(t *testing.T) {
 	eventually(t, "it is there", func() bool { return r.s.hub.count() == 1 })
 	for range 200 {
 		for i := range 200 {
-			r.admit(fmt.Sprint(i))
+			r.admit(strconv.Itoa(i))
 		}
 		r.step()
 	}

@@ -115,7 +115,7 @@ func (a *app) send(w http.ResponseWriter, r *http.Request, name string, body []b
 }
 
 func matches(header, etag string) bool {
-	for _, t := range strings.Split(header, ",") {
+	for t := range strings.SplitSeq(header, ",") {
 		if t = strings.TrimPrefix(strings.TrimSpace(t), "W/"); t == etag || t == "*" {
 			return true
 		}
@@ -125,7 +125,7 @@ func matches(header, etag string) bool {
 
 // accepts reads Accept-Encoding: the coding is named and not refused by q=0.
 func accepts(header, coding string) bool {
-	for _, part := range strings.Split(header, ",") {
+	for part := range strings.SplitSeq(header, ",") {
 		name, params, _ := strings.Cut(strings.TrimSpace(part), ";")
 		if !strings.EqualFold(strings.TrimSpace(name), coding) {
 			continue

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,7 +68,7 @@ func TestStaticFiles(t *testing.T) {
 		if h.Get("Vary") != "Accept-Encoding" || h.Get("ETag") == "" {
 			t.Errorf("%s: %v", c.path, h)
 		}
-		if resp, body := r.request("GET", c.path, "", "Accept-Encoding", accept, "If-None-Match", "W/"+h.Get("ETag")); resp.StatusCode != 304 || len(body) != 0 {
+		if resp, body := r.request("GET", c.path, "", "Accept-Encoding", accept, "If-None-Match", "W/"+h.Get("ETag")); resp.StatusCode != http.StatusNotModified || len(body) != 0 {
 			t.Errorf("%s again: %d", c.path, resp.StatusCode)
 		}
 	}
@@ -82,7 +83,7 @@ func TestWithoutABuiltAppThePageSaysSo(t *testing.T) {
 	r := newRig(t)
 	r.s.app.files = fstest.MapFS{".gitkeep": &fstest.MapFile{}}
 	resp, body := r.request("GET", "/", "")
-	if resp.StatusCode != 200 || !strings.Contains(string(body), "make ui") || strings.Contains(string(body), "<script") {
+	if resp.StatusCode != http.StatusOK || !strings.Contains(string(body), "make ui") || strings.Contains(string(body), "<script") {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -111,10 +112,10 @@ func TestUIDirIsServedFresh(t *testing.T) {
 	if _, body := r.request("GET", "/", ""); string(body) != "two" {
 		t.Errorf("%s", body)
 	}
-	if resp, body := r.request("GET", "/link.txt", ""); resp.StatusCode != 404 {
+	if resp, body := r.request("GET", "/link.txt", ""); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("a link out of the folder was followed: %d %s", resp.StatusCode, body)
 	}
-	if resp, body := r.request("GET", "/../secret.txt", ""); strings.Contains(string(body), "secret\"") || resp.StatusCode == 500 {
+	if resp, body := r.request("GET", "/../secret.txt", ""); strings.Contains(string(body), "secret\"") || resp.StatusCode == http.StatusInternalServerError {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }

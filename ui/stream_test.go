@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +221,7 @@ func TestR6_StreamRefusesOtherOriginsAndHosts(t *testing.T) {
 	r := newRig(t)
 	for _, h := range []http.Header{{"Origin": {"http://evil.example"}}, {"Host": {"evil.example"}}} {
 		_, resp, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(r.srv.URL, "http")+"/api/v1/stream", h)
-		if err == nil || resp == nil || resp.StatusCode != 403 {
+		if err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%v: %v %+v", h, err, resp)
 		}
 	}
@@ -237,7 +238,7 @@ func TestR17_StreamTakesTheTokenAsSubprotocol(t *testing.T) {
 	for _, token := range []string{testToken, odd} {
 		r := newRig(t, func(o *Options) { o.Addr = "0.0.0.0:8081"; o.Token = token })
 		_, resp, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(r.srv.URL, "http")+"/api/v1/stream?token="+testToken, nil)
-		if err == nil || resp.StatusCode != 400 {
+		if err == nil || resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("token in the URL: %v %+v", err, resp)
 		}
 		s := r.dial("", api.TokenProtocol+base64.RawURLEncoding.EncodeToString([]byte(token)))
@@ -292,7 +293,7 @@ func TestR2_AHiddenTabGetsFewerDeliveriesButEveryFrame(t *testing.T) {
 		return false
 	})
 	for i := range 8 {
-		r.admit(fmt.Sprint(i))
+		r.admit(strconv.Itoa(i))
 		r.step()
 	}
 	for i := range 8 {
@@ -330,7 +331,7 @@ func TestRunMakesFramesAndSaysByeAtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 	_, resp, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(r.srv.URL, "http")+"/api/v1/stream", nil)
-	if err == nil || resp.StatusCode != 503 {
+	if err == nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a viewer after the end: %v %+v", err, resp)
 	}
 }
@@ -347,7 +348,7 @@ func TestR7_PollingGivesWhatTheStreamGives(t *testing.T) {
 	strictly[api.Snap](t, first.Messages[1])
 	r.journal.Append(journal.Entry{At: t0, Kind: journal.KindEvent, Event: &journal.Event{Name: "start", Level: "info", Text: "x"}})
 	for i := range 400 {
-		r.admit(fmt.Sprint(i))
+		r.admit(strconv.Itoa(i))
 		r.step()
 		if i == 0 {
 			s.next() // the event

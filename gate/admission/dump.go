@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"maps"
 	"sort"
 	"time"
 
@@ -19,9 +20,7 @@ func (c *Controller) Dump(now time.Time, d Depth) Digest {
 	}
 	if d >= PerTenant {
 		g.ByTenant = make(map[string]int, len(c.books.tenants))
-		for t, n := range c.books.tenants {
-			g.ByTenant[t] = n
-		}
+		maps.Copy(g.ByTenant, c.books.tenants)
 	}
 	if d >= PerRequest {
 		g.Requests = c.reservations()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -285,7 +286,7 @@ func BenchmarkSettle(b *testing.B) {
 	next := 0
 	fill := func(now time.Time) {
 		for len(c.books.flights) < 256 || len(c.hold.items) < 1000 {
-			c.Arrive(now, arrival(fmt.Sprint(next)))
+			c.Arrive(now, arrival(strconv.Itoa(next)))
 			next++
 		}
 	}
@@ -293,7 +294,7 @@ func BenchmarkSettle(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		now := epoch.Add(time.Duration(i) * time.Microsecond)
-		vs, err := c.Settle(now, Settlement{ID: ID(fmt.Sprint(i)), Ending: dialect.EndWhole})
+		vs, err := c.Settle(now, Settlement{ID: ID(strconv.Itoa(i)), Ending: dialect.EndWhole})
 		if err != nil || len(vs) != 1 {
 			b.Fatalf("%v, %d verdicts", err, len(vs))
 		}

@@ -3,6 +3,7 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -94,12 +95,7 @@ func (a args) int(key string) int {
 }
 
 func (a args) has(flag string) bool {
-	for _, n := range a.names {
-		if n == flag {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(a.names, flag)
 }
 
 func (s *story) run(a args) string {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -109,7 +110,7 @@ func show(r Result) string {
 		if p == nil {
 			return "-"
 		}
-		return fmt.Sprint(*p)
+		return strconv.Itoa(*p)
 	}
 	s := fmt.Sprintf("ending=%s finish=%q events=%d prompt=%s cached=%s completion=%s", r.Ending, r.FinishReason, r.OutputEvents,
 		n(r.Usage.PromptTokens), n(r.Usage.CachedTokens), n(r.Usage.CompletionTokens))

@@ -53,7 +53,7 @@ func Splice(ep Endpoint, body []byte, e Edits) ([]byte, error) {
 		return body, nil // an opened path that takes no body
 	}
 	if err := checkJSON(body); err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrNotSpliceable, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotSpliceable, err)
 	}
 	root := rootOf(body)
 	if !root.isObject() {

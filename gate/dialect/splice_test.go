@@ -55,8 +55,8 @@ func TestSplice(t *testing.T) {
 		{"priority alone", chat, drop, `{ "priority":1 }`, `{  }`},
 		{"priority twice at the end", chat, drop, `{"a":1,"priority":1,"priority":2}`, `{"a":1}`},
 		{"nested priority stays", chat, drop, `{"a":{"priority":1}}`, `{"a":{"priority":1}}`},
-		{"priority alone, model inserted", chat, Edits{Model: ptr("b"), DropPriority: true}, `{"priority":1}`, `{"model":"b"}`},
-		{"priority first, model inserted", chat, Edits{Model: ptr("b"), DropPriority: true}, `{"priority":1,"a":1}`, `{"model":"b","a":1}`},
+		{"priority alone, model inserted", chat, Edits{Model: new("b"), DropPriority: true}, `{"priority":1}`, `{"model":"b"}`},
+		{"priority first, model inserted", chat, Edits{Model: new("b"), DropPriority: true}, `{"priority":1,"a":1}`, `{"model":"b","a":1}`},
 	}
 	for _, tt := range tests {
 		got, err := Splice(endpoint(t, tt.path), []byte(tt.in), tt.e)
@@ -70,7 +70,8 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 func TestSpliceRefuses(t *testing.T) {
 	for _, in := range []string{``, `{`, `[1]`, `"x"`, `{"stream":true,"stream_options":5}`} {
@@ -83,7 +84,7 @@ func TestSpliceRefuses(t *testing.T) {
 // TestSpliceWithoutChangeKeepsTheSlice: an edit that changes nothing costs no copy.
 func TestSpliceWithoutChangeKeepsTheSlice(t *testing.T) {
 	body := []byte(`{"model":"a","stream":true,"stream_options":{"include_usage":true},"max_tokens":5}`)
-	for _, e := range []Edits{{}, {Model: ptr("a"), IncludeUsage: true, OutputCap: ptr(5), DropPriority: true}} {
+	for _, e := range []Edits{{}, {Model: new("a"), IncludeUsage: true, OutputCap: new(5), DropPriority: true}} {
 		got, err := Splice(endpoint(t, "/v1/chat/completions"), body, e)
 		if err != nil || &got[0] != &body[0] || len(got) != len(body) {
 			t.Errorf("%+v: got another slice (%v)", e, err)
@@ -203,11 +204,11 @@ func TestF32_Multipart(t *testing.T) {
 			t.Errorf("%s: %+v, problem %+v", tt.name, f, p)
 			continue
 		}
-		same, err := Splice(ep, tt.body, Edits{IncludeUsage: true, DropPriority: true, OutputCap: ptr(5)})
+		same, err := Splice(ep, tt.body, Edits{IncludeUsage: true, DropPriority: true, OutputCap: new(5)})
 		if err != nil || !bytes.Equal(same, tt.body) {
 			t.Errorf("%s: edits that a form does not have changed it (%v)", tt.name, err)
 		}
-		edited, err := Splice(ep, tt.body, Edits{Model: ptr("another-name")})
+		edited, err := Splice(ep, tt.body, Edits{Model: new("another-name")})
 		want := bytes.ReplaceAll(tt.body, []byte("name=\"model\"\r\n\r\n"+tt.model), []byte("name=\"model\"\r\n\r\nanother-name"))
 		if err != nil || !bytes.Equal(edited, want) {
 			t.Errorf("%s: model not replaced as it should be (%v)", tt.name, err)
@@ -225,7 +226,7 @@ func FuzzForm(f *testing.F) {
 		if _, p := Read(ep, h, body); p != nil {
 			return
 		}
-		edited, err := Splice(ep, body, Edits{Model: ptr("another")})
+		edited, err := Splice(ep, body, Edits{Model: new("another")})
 		if err != nil {
 			return // forms that only a lenient reader takes are left alone
 		}

@@ -2,7 +2,8 @@ package policy
 
 import (
 	"fmt"
-	"sort"
+	"slices"
+	"strconv"
 	"time"
 
 	"admitd/gate/reason"
@@ -28,7 +29,7 @@ func Diff(old, new Spec) []string {
 		line("params."+before[i].name, before[i].text, after[i].text)
 	}
 	line("hold.max_wait", old.Hold.MaxWait.String(), new.Hold.MaxWait.String())
-	line("hold.max_requests", fmt.Sprint(old.Hold.MaxRequests), fmt.Sprint(new.Hold.MaxRequests))
+	line("hold.max_requests", strconv.Itoa(old.Hold.MaxRequests), strconv.Itoa(new.Hold.MaxRequests))
 	line("retry_after.min", old.Retry.Min.String(), new.Retry.Min.String())
 	line("retry_after.max", old.Retry.Max.String(), new.Retry.Max.String())
 	for _, c := range codesOf(old.Codes, new.Codes) {
@@ -46,7 +47,7 @@ func orUnset(s string) string {
 
 func codeText(m map[reason.Code]int, c reason.Code) string {
 	if n, ok := m[c]; ok {
-		return fmt.Sprint(n)
+		return strconv.Itoa(n)
 	}
 	return ""
 }
@@ -62,6 +63,6 @@ func codesOf(maps ...map[reason.Code]int) []reason.Code {
 			}
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	slices.Sort(out)
 	return out
 }

@@ -74,7 +74,7 @@ func (k kvRule) compare(now, need, capacity float64, r Request, s State, note st
 	f.step.Text = fmt.Sprintf("%s, above the limit %s", sum, percent(k.max))
 	f.code = reason.KVPressure
 	f.message = fmt.Sprintf("the engine's KV cache would be %s full with this request, and the policy allows %s (max_kv_used)", percent(after), percent(k.max))
-	f.flip = fmt.Sprintf("admitted when KV use is at most %s", percent(max(0, k.max-need)))
+	f.flip = "admitted when KV use is at most " + percent(max(0, k.max-need))
 	if capacity > 0 {
 		f.flip = fmt.Sprintf("admitted when %s have been freed", count(max(1, int(math.Ceil((after-k.max)*capacity-1e-6))), "token"))
 	}

@@ -29,7 +29,7 @@ func TestBadPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			var want []string
-			for _, line := range strings.Split(string(src), "\n") {
+			for line := range strings.SplitSeq(string(src), "\n") {
 				if w, ok := strings.CutPrefix(line, "# want: "); ok {
 					want = append(want, w)
 				}

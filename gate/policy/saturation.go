@@ -99,7 +99,7 @@ func (q saturationRule) eval(_ Request, s State) finding {
 	f.flip = fmt.Sprintf("admitted when fewer than %.4g wait inside the engine", q.max*q.waitingScale)
 	if k.value > w.value {
 		f.code = reason.KVPressure
-		f.flip = fmt.Sprintf("admitted when KV use is below %s", percent(q.max*q.kvScale))
+		f.flip = "admitted when KV use is below " + percent(q.max*q.kvScale)
 	}
 	if w.value >= q.max && k.value >= q.max {
 		f.flip = fmt.Sprintf("admitted when fewer than %.4g wait inside the engine and KV use is below %s", q.max*q.waitingScale, percent(q.max*q.kvScale))

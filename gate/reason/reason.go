@@ -9,7 +9,7 @@
 // unless the configuration remaps it, the word is never remapped.
 package reason
 
-import "sort"
+import "slices"
 
 // Code is a stable word, snake_case, from the table in this package.
 type Code string
@@ -160,6 +160,6 @@ func Codes() []Code {
 	for _, e := range table {
 		out = append(out, e.Code)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	slices.Sort(out)
 	return out
 }

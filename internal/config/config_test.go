@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,21 +109,8 @@ func TestFlagsAreCheckedTogetherWithTheFile(t *testing.T) {
 }
 
 func TestMissingFile(t *testing.T) {
-	if _, err := Load(filepath.Join(t.TempDir(), "absent.yaml"), nil); !os.IsNotExist(unwrapAll(err)) {
+	if _, err := Load(filepath.Join(t.TempDir(), "absent.yaml"), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func unwrapAll(err error) error {
-	for {
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			return err
-		}
-		if _, isPath := err.(*os.PathError); isPath {
-			return err
-		}
-		err = u.Unwrap()
 	}
 }
 

@@ -67,7 +67,7 @@ func walk(prefix string, v reflect.Value, visit func(string, reflect.StructField
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		path := strings.TrimPrefix(prefix+"."+name, ".")
-		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeOf(time.Time{}) {
+		if f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[time.Time]() {
 			walk(path, v.Field(i), visit)
 			continue
 		}
@@ -90,9 +90,9 @@ func valueText(v reflect.Value) string {
 
 func typeWord(t reflect.Type) string {
 	switch {
-	case t == reflect.TypeOf(time.Duration(0)):
+	case t == reflect.TypeFor[time.Duration]():
 		return "duration"
-	case t == reflect.TypeOf(Bytes(0)):
+	case t == reflect.TypeFor[Bytes]():
 		return "size"
 	case t.Kind() == reflect.Slice:
 		return "list"

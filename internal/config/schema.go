@@ -15,20 +15,20 @@ func Schema(version string) *jsonschema.Schema {
 		FieldNameTag: "yaml", DoNotReference: true, AllowAdditionalProperties: false, RequiredFromJSONSchemaTags: true, Anonymous: true,
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
 			switch t {
-			case reflect.TypeOf(time.Duration(0)):
+			case reflect.TypeFor[time.Duration]():
 				return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$|^0$`, Examples: []any{"1500ms", "2s", "10m"}}
-			case reflect.TypeOf(Bytes(0)):
+			case reflect.TypeFor[Bytes]():
 				return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer"}, {Type: "string", Pattern: `^[0-9]+ ?([KMG]iB)?$`}}}
-			case reflect.TypeOf(reason.Code("")):
+			case reflect.TypeFor[reason.Code]():
 				return &jsonschema.Schema{Type: "string"}
 			}
 			return nil
 		},
 	}
-	s := r.ReflectFromType(reflect.TypeOf(Config{}))
+	s := r.ReflectFromType(reflect.TypeFor[Config]())
 	s.Version = version
 	s.Title = "admitd configuration"
-	describe(s, reflect.TypeOf(Config{}))
+	describe(s, reflect.TypeFor[Config]())
 	return s
 }
 
@@ -50,8 +50,8 @@ func describe(s *jsonschema.Schema, t reflect.Type) {
 	if t.Kind() != reflect.Struct || s.Properties == nil {
 		return
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
+		f := f
 		if p, ok := s.Properties.Get(f.Tag.Get("yaml")); ok {
 			p.Description = f.Tag.Get("doc")
 			describe(p, f.Type)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"reflect"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,8 +85,7 @@ func Join(errs ...error) error {
 		if err == nil {
 			continue
 		}
-		var se *Error
-		if errors.As(err, &se) {
+		if se, ok := errors.AsType[*Error](err); ok {
 			places = append(places, se.Places...)
 			continue
 		}
@@ -149,18 +149,15 @@ func Decode(file string, src []byte, into any) (err error) {
 // convert turns the YAML library's error into ours, and names the allowed keys for an unknown one.
 func convert(file string, err error, into any) *Error {
 	p := Place{File: file, Text: firstLine(err.Error())}
-	var ye yaml.Error
-	if errors.As(err, &ye) {
+	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		p.Text = ye.GetMessage()
 		if tok := ye.GetToken(); tok != nil && tok.Position != nil {
 			p.Line, p.Column = tok.Position.Line, tok.Position.Column
-			var unknown *yaml.UnknownFieldError
-			if errors.As(err, &unknown) {
+			if _, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
 				p.Field = tok.Value
 				p.Text = "unknown key" + allowed(into, tok.Value)
 			}
-			var typ *yaml.TypeError
-			if errors.As(err, &typ) {
+			if typ, ok := errors.AsType[*yaml.TypeError](err); ok {
 				p.Text = fmt.Sprintf("%q is not %s", tok.Value, want(typ.DstType))
 			}
 		}
@@ -172,9 +169,9 @@ func convert(file string, err error, into any) *Error {
 // want says in words what a Go type takes.
 func want(t reflect.Type) string {
 	switch {
-	case t == reflect.TypeOf(time.Duration(0)):
+	case t == reflect.TypeFor[time.Duration]():
 		return "a duration such as 1500ms, 2s or 10m"
-	case t == reflect.TypeOf(time.Time{}):
+	case t == reflect.TypeFor[time.Time]():
 		return "a time such as 2026-12-31T00:00:00Z"
 	}
 	switch t.Kind() {
@@ -245,8 +242,8 @@ func walkStructs(t reflect.Type, seen map[reflect.Type]bool, visit func([]string
 	}
 	seen[t] = true
 	var keys []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
+		f := f
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		if name != "" && name != "-" {
 			keys = append(keys, name)
@@ -266,8 +263,8 @@ func Locate(file string, src []byte, path string) Place {
 	if err != nil || len(f.Docs) == 0 || f.Docs[0].Body == nil {
 		return p
 	}
-	var node ast.Node = f.Docs[0].Body
-	for _, key := range strings.Split(path, ".") {
+	var node = f.Docs[0].Body
+	for key := range strings.SplitSeq(path, ".") {
 		next, tokenNode := child(node, key)
 		if tokenNode == nil {
 			break
@@ -298,7 +295,7 @@ func child(n ast.Node, key string) (value, mark ast.Node) {
 		}
 	case *ast.SequenceNode:
 		for i, v := range n.Values {
-			if fmt.Sprint(i) == key {
+			if strconv.Itoa(i) == key {
 				return v, v
 			}
 		}

@@ -20,7 +20,7 @@ type outer struct {
 
 func TestDecodeTellsThePlaceOfEveryMistake(t *testing.T) {
 	for _, c := range []struct{ name, src, want string }{
-		{"unknown key", "name: a\nnmae: b\n", "f.yaml:2:1: nmae: unknown key; did you mean name?"},
+		{"unknown key", "name: a\nnames: b\n", "f.yaml:2:1: names: unknown key; did you mean name?"},
 		{"unknown nested key", "inner:\n  max_waitin: 2\n", "f.yaml:2:3: max_waitin: unknown key; did you mean max_waiting?"},
 		{"duplicate key", "name: a\nname: b\n", "f.yaml:2:1"},
 		{"wrong type", "inner:\n  max_waiting: many\n", "f.yaml:2:16: \"many\" is not a whole number"},
@@ -35,8 +35,7 @@ func TestDecodeTellsThePlaceOfEveryMistake(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var o outer
 			err := Decode("f.yaml", []byte(c.src), &o)
-			var se *Error
-			if !errors.As(err, &se) {
+			if _, ok := errors.AsType[*Error](err); !ok {
 				t.Fatalf("got %v, want an *Error", err)
 			}
 			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {

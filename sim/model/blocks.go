@@ -1,6 +1,10 @@
 package model
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
 
 // pool is the paged KV cache: blocks with a reference count, a queue of unreferenced blocks in order of eviction,
 // and an index from prefix hash to the block that holds it.
@@ -86,11 +90,11 @@ func (p *pool) share(i int) {
 // release drops one reference to each block, the last block first, so that the tail of a sequence is evicted
 // before its beginning.
 func (p *pool) release(list []int) {
-	for k := len(list) - 1; k >= 0; k-- {
-		b := &p.blocks[list[k]]
+	for _, l := range slices.Backward(list) {
+		b := &p.blocks[l]
 		b.refs--
 		if b.refs == 0 {
-			p.push(list[k])
+			p.push(l)
 		}
 	}
 }
@@ -150,7 +154,7 @@ func (p *pool) check() error {
 			return fmt.Errorf("block %d is queued with %d references and prev %d, want 0 and %d", i, p.blocks[i].refs, p.blocks[i].prev, last)
 		}
 		if queue++; queue > len(p.blocks) {
-			return fmt.Errorf("the queue of unreferenced blocks has a cycle")
+			return errors.New("the queue of unreferenced blocks has a cycle")
 		}
 		if p.blocks[i].hashed {
 			cached++

@@ -116,7 +116,7 @@ func TestWritesCarryTokenTypeAndRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := seen.Header
-	if seen.Method != "PUT" || h.Get("Authorization") != "Bearer tok" || h.Get("If-Match") != `"abc"` || h.Get("Content-Type") != "text/yaml" {
+	if seen.Method != http.MethodPut || h.Get("Authorization") != "Bearer tok" || h.Get("If-Match") != `"abc"` || h.Get("Content-Type") != "text/yaml" {
 		t.Errorf("%s %v", seen.Method, h)
 	}
 	if q := seen.URL.Query(); q.Get("note") != "why & what" || q.Get("pool") != "m 2" || strings.Contains(seen.URL.String(), "tok") {
@@ -125,7 +125,7 @@ func TestWritesCarryTokenTypeAndRevision(t *testing.T) {
 	if _, err := c.PutPolicy(t.Context(), nil, "", ""); err != nil || seen.Header.Get("If-Match") != "*" {
 		t.Errorf("%v %v", err, seen.Header)
 	}
-	if _, err := c.Reload(t.Context()); err != nil || seen.Header.Get("Content-Type") != "application/json" || seen.Method != "POST" {
+	if _, err := c.Reload(t.Context()); err != nil || seen.Header.Get("Content-Type") != "application/json" || seen.Method != http.MethodPost {
 		t.Errorf("%v %v", err, seen.Header)
 	}
 }

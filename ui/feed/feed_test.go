@@ -3,6 +3,7 @@ package feed
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 
 var t0 = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // log makes numbered entries.
 type log struct{ seq uint64 }
@@ -147,8 +149,8 @@ func TestDecisionAndOutcomeCells(t *testing.T) {
 	var l log
 	d := journal.Decision{ID: "a", Tenant: "acme", Class: "batch", Session: "s1", Attempt: 2, PromptTokens: 10,
 		OutputTokens: 20, ReservedTokens: 30, Verdict: reason.VerdictDefer, Reason: reason.KVPressure, Status: 503,
-		RetryAfterMS: 1500, HeldMS: 40, Signals: []journal.SignalView{{Name: signals.KVUsed, Value: ptr(0.93)}, {Name: signals.Waiting}}}
-	o := journal.Outcome{ID: "b", Ending: "whole", Status: 200, TTFTMS: ptr(80.5), TotalMS: 100, CompletionTokens: ptr(7), SLOMet: true}
+		RetryAfterMS: 1500, HeldMS: 40, Signals: []journal.SignalView{{Name: signals.KVUsed, Value: new(0.93)}, {Name: signals.Waiting}}}
+	o := journal.Outcome{ID: "b", Ending: "whole", Status: 200, TTFTMS: new(80.5), TotalMS: 100, CompletionTokens: new(7), SLOMet: true}
 	f.Fold([]journal.Entry{l.decision(t0.Add(-30*time.Millisecond), d), l.outcome(t0, o)}, false)
 	f.Step(t0, Sample{})
 	fr := s.frames(t)[0]
@@ -235,7 +237,7 @@ func TestR2_OverloadedFrameCarriesCountsAndASample(t *testing.T) {
 	var l log
 	var entries []journal.Entry
 	for i := range 500 {
-		entries = append(entries, l.decision(t0, journal.Decision{ID: fmt.Sprint(i), Verdict: reason.VerdictAdmit}))
+		entries = append(entries, l.decision(t0, journal.Decision{ID: strconv.Itoa(i), Verdict: reason.VerdictAdmit}))
 	}
 	f.Fold(entries, false)
 	f.Step(t0, Sample{})
@@ -307,8 +309,8 @@ func TestWindowsSlide(t *testing.T) {
 	var l log
 	for i := range 400 {
 		at := t0.Add(time.Duration(i) * time.Second)
-		f.Fold([]journal.Entry{l.decision(at, journal.Decision{ID: fmt.Sprint(i), Verdict: reason.VerdictAdmit}),
-			l.outcome(at, journal.Outcome{ID: fmt.Sprint(i), Ending: "whole", SLOMet: true, TTFTMS: ptr(float64(i)), TPOTMS: ptr(5.0)})}, false)
+		f.Fold([]journal.Entry{l.decision(at, journal.Decision{ID: strconv.Itoa(i), Verdict: reason.VerdictAdmit}),
+			l.outcome(at, journal.Outcome{ID: strconv.Itoa(i), Ending: "whole", SLOMet: true, TTFTMS: new(float64(i)), TPOTMS: new(5.0)})}, false)
 	}
 	now := t0.Add(399 * time.Second)
 	w := f.Windows(now)

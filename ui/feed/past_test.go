@@ -3,6 +3,8 @@ package feed
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,7 +90,7 @@ func TestSubscribeMissesNothingAndRepeatsNothing(t *testing.T) {
 		var l log
 		for i := range n {
 			at := t0.Add(time.Duration(i) * time.Millisecond)
-			f.Fold([]journal.Entry{l.decision(at, admitted(fmt.Sprint(i)))}, false)
+			f.Fold([]journal.Entry{l.decision(at, admitted(strconv.Itoa(i)))}, false)
 			if i%10 == 9 {
 				f.Step(at, Sample{})
 			}
@@ -131,8 +133,8 @@ func TestSubscribeMissesNothingAndRepeatsNothing(t *testing.T) {
 			}
 		}
 		for k := max(first-snapDecisions, 0); k < n; k++ {
-			if seen[fmt.Sprint(k)] != 1 {
-				t.Fatalf("view %d has decision %d %d times", i, k, seen[fmt.Sprint(k)])
+			if seen[strconv.Itoa(k)] != 1 {
+				t.Fatalf("view %d has decision %d %d times", i, k, seen[strconv.Itoa(k)])
 			}
 		}
 	}
@@ -152,13 +154,15 @@ func TestDecisionsPageTowardsNewer(t *testing.T) {
 	f := New(Options{Decisions: 8})
 	var l log
 	for i := range 10 {
-		f.Fold([]journal.Entry{l.decision(t0, admitted(fmt.Sprint(i)))}, false)
+		f.Fold([]journal.Entry{l.decision(t0, admitted(strconv.Itoa(i)))}, false)
 	}
 	ids := func(d api.Decisions) string {
 		s := ""
+		var sSb159 strings.Builder
 		for _, it := range d.Items {
-			s += it.Decision.ID
+			sSb159.WriteString(it.Decision.ID)
 		}
+		s += sSb159.String()
 		return s
 	}
 	newest := f.Decisions(Query{Newest: true, Limit: 3})
@@ -250,7 +254,7 @@ func TestTenantsAndSessionsSumTheRing(t *testing.T) {
 		}
 	}
 	f.Fold([]journal.Entry{
-		l.outcome(t0, journal.Outcome{ID: "t01-0", Ending: "whole", SLOMet: true, TTFTMS: ptr(50.0), PromptTokens: ptr(100), CompletionTokens: ptr(9)}),
+		l.outcome(t0, journal.Outcome{ID: "t01-0", Ending: "whole", SLOMet: true, TTFTMS: new(50.0), PromptTokens: new(100), CompletionTokens: new(9)}),
 		l.decision(t0, journal.Decision{ID: "x", Tenant: "t01", Verdict: reason.VerdictDefer, Reason: reason.KVPressure}),
 	}, false)
 	ts := f.Tenants()
@@ -258,8 +262,8 @@ func TestTenantsAndSessionsSumTheRing(t *testing.T) {
 		t.Fatalf("%d tenants, others %+v", len(ts.Tenants), ts.Others)
 	}
 	want := api.TenantRow{Tenant: "t01", Sessions: 2, LastVerdict: "defer", LastReason: reason.KVPressure, Counts: api.Counts{
-		Arrivals: 3, Admitted: 2, Deferred: 1, InFlight: 1, Ended: 1, SLOMet: 1, Goodput: ptr(0.5), Retries: 1,
-		ReservedTokens: 14, PromptTokens: 100, CompletionTokens: 9, EstimateBias: ptr(1.2), TTFTP95: ptr(50.0),
+		Arrivals: 3, Admitted: 2, Deferred: 1, InFlight: 1, Ended: 1, SLOMet: 1, Goodput: new(0.5), Retries: 1,
+		ReservedTokens: 14, PromptTokens: 100, CompletionTokens: 9, EstimateBias: new(1.2), TTFTP95: new(50.0),
 		FirstAt: t0, LastAt: t0.Add(time.Second)}}
 	if diff := cmp.Diff(want, ts.Tenants[0]); diff != "" {
 		t.Error(diff)
@@ -278,7 +282,7 @@ func TestInternedStringsAreBounded(t *testing.T) {
 	var l log
 	var entries []journal.Entry
 	for i := range 6000 {
-		entries = append(entries, l.decision(t0, journal.Decision{ID: fmt.Sprint(i), Tenant: fmt.Sprintf("t%d", i), Verdict: "admit"}))
+		entries = append(entries, l.decision(t0, journal.Decision{ID: strconv.Itoa(i), Tenant: fmt.Sprintf("t%d", i), Verdict: "admit"}))
 	}
 	f.Fold(entries, false)
 	f.Step(t0, Sample{})

@@ -11,19 +11,20 @@ import (
 	"admitd/ui/api"
 )
 
-func ptr[T any](v T) *T { return &v }
+//go:fix inline
+func ptr[T any](v T) *T { return new(v) }
 
 // refused is a deferred retry; served an admitted request that met its SLO; open one that still runs.
 func samples() (refused, served, open *api.DecisionItem) {
 	refused = &api.DecisionItem{Decision: journal.Decision{
 		ID: "r-1", Tenant: "Acme Inc", Class: "interactive", Session: "ab12cd", Attempt: 1, PromptTokens: 5000,
 		OutputTokens: 200, Verdict: reason.VerdictDefer, Reason: reason.KVPressure, Status: 503, RetryAfterMS: 2500,
-		Signals: []journal.SignalView{{Name: signals.KVUsed, Value: ptr(0.97)}, {Name: signals.Waiting}},
+		Signals: []journal.SignalView{{Name: signals.KVUsed, Value: new(0.97)}, {Name: signals.Waiting}},
 	}}
 	served = &api.DecisionItem{Decision: journal.Decision{
 		ID: "s-1", Tenant: "other", Session: "ff", PromptTokens: 100, Verdict: reason.VerdictAdmit, Reason: reason.OK,
 		Stream: true, HeldMS: 40, Path: "/v1/chat/completions", PolicyRev: "abc123", KeyID: "k1", Model: "m",
-	}, Outcome: &journal.Outcome{Ending: "whole", Status: 200, TTFTMS: ptr(80.0), TotalMS: 900, SLOMet: true}}
+	}, Outcome: &journal.Outcome{Ending: "whole", Status: 200, TTFTMS: new(80.0), TotalMS: 900, SLOMet: true}}
 	open = &api.DecisionItem{Decision: journal.Decision{ID: "o-1", Verdict: reason.VerdictAdmit, Reason: reason.OK}}
 	return refused, served, open
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -140,10 +141,8 @@ func choicesOf(value string) ([]string, error) {
 		return nil, errors.New("double quotes must enclose the whole value")
 	}
 	choices := strings.Split(strings.ToLower(value), ",")
-	for _, c := range choices {
-		if c == "" {
-			return nil, errors.New("a value must follow the colon and every comma")
-		}
+	if slices.Contains(choices, "") {
+		return nil, errors.New("a value must follow the colon and every comma")
 	}
 	return choices, nil
 }
