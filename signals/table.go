@@ -187,7 +187,9 @@ func wantedNames() map[string]bool {
 	for _, recipes := range table {
 		for _, r := range recipes {
 			for _, name := range append(append([]string(nil), r.names...), r.plus...) {
-				want[name] = want[name]
+				if _, seen := want[name]; !seen {
+					want[name] = false
+				}
 				for _, s := range r.spellings(name) {
 					want[s] = true
 				}

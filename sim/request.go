@@ -152,7 +152,8 @@ func checkSchema(k kind, b gjson.Result) *apiError {
 
 func checkInt(b gjson.Result, field string) *apiError {
 	v := b.Get(field)
-	kind, text, input := "", "", v.Raw
+	var kind, text string
+	input := v.Raw
 	switch {
 	case !v.Exists() || v.Type == gjson.Null:
 		return nil

@@ -19,7 +19,7 @@ const stopGrace = 2 * time.Second
 // Run loads, listens with the given function and serves until the context ends (the stop was asked for) or a fault
 // ends the engine. The address is printed. It closes the server.
 func (s *Server) Run(ctx context.Context, address string, listen func() (net.Listener, error)) error {
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if err := s.Load(ctx); err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	go func() { crashed <- s.faults.wait(watch, FaultExit0Crash) }()
 	defer func() {
 		cancel()
-		<-crashed
+		_ = <-crashed
 	}()
 	var result error
 	select {
@@ -67,7 +67,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.driver.fail(&apiError{Status: 500, Type: "InternalServerError", Message: engineDeadText})
 	})
 	s.shutdown(srv)
-	<-failed
+	_ = <-failed
 	return result
 }
 

@@ -13,6 +13,7 @@ import (
 // StartError means that a fault made starting fail; the process is to exit with status 1.
 type StartError struct{ Fault Fault }
 
+// Error implements error.
 func (e *StartError) Error() string {
 	return fmt.Sprintf("starting failed as the fault %s asks", e.Fault)
 }

@@ -4,8 +4,6 @@ import (
 	"math"
 	"unicode"
 	"unicode/utf8"
-
-	"admitd/sim/model"
 )
 
 // vocabulary is the number of distinct token ids.
@@ -62,11 +60,6 @@ func tokenID(piece string) uint32 {
 		h = (h ^ uint32(piece[i])) * 16777619
 	}
 	return 16 + h%(vocabulary-16)
-}
-
-// addText appends a text's tokens to a chain.
-func addText(c *model.Chain, text string) {
-	eachToken(text, func(p string) { c.Add(tokenID(p)) })
 }
 
 // words are what answers are made of; none is longer than a token.

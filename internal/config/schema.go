@@ -51,7 +51,6 @@ func describe(s *jsonschema.Schema, t reflect.Type) {
 		return
 	}
 	for f := range t.Fields() {
-		f := f
 		if p, ok := s.Properties.Get(f.Tag.Get("yaml")); ok {
 			p.Description = f.Tag.Get("doc")
 			describe(p, f.Type)

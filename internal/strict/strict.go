@@ -243,7 +243,6 @@ func walkStructs(t reflect.Type, seen map[reflect.Type]bool, visit func([]string
 	seen[t] = true
 	var keys []string
 	for f := range t.Fields() {
-		f := f
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		if name != "" && name != "-" {
 			keys = append(keys, name)

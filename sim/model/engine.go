@@ -207,7 +207,7 @@ func (e *Engine) emitToken(r *request) {
 	e.stats.GeneratedTokens++
 	at := e.now + millis(e.cfg.Profile.TokenMS)
 	e.events = append(e.events, Event{At: at, ID: r.ID, Kind: Token, Tokens: r.output})
-	reason := Reason("")
+	var reason Reason
 	switch {
 	case r.NaturalTokens > 0 && r.output >= r.NaturalTokens:
 		reason = Stop

@@ -123,6 +123,7 @@ const (
 	Finished
 )
 
+// String implements fmt.Stringer.
 func (k Kind) String() string {
 	return [...]string{"none", "scheduled", "token", "preempted", "finished"}[min(int(k), 4)]
 }
