@@ -18,9 +18,9 @@ import (
 const twoSecondHold = "policy: concurrency\nparams:\n  max_in_flight: 1\nhold:\n  max_wait: 2s\n  max_requests: 5\n"
 
 // started returns a running Admission; it must be called inside a bubble.
-func started(t *testing.T, text string) *Admission {
+func started(t *testing.T) *Admission {
 	t.Helper()
-	p := compile(t, text)
+	p := compile(t, twoSecondHold)
 	a := NewAdmission(admission.New(admission.Config{TicketKey: []byte("0123456789abcdef0123456789abcdef")}, p), nil)
 	a.SetPolicy(p)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -61,7 +61,7 @@ func want(t *testing.T, v admission.Verdict, verdict policy.Verdict) {
 
 func TestHeldRequestLeavesWhenRoomComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := started(t, twoSecondHold)
+		a := started(t)
 		want(t, a.Decide(t.Context(), ask("a")), policy.Admit)
 		b, c := held(t.Context(), a, "b"), held(t.Context(), a, "c")
 		<-time.After(time.Second)
@@ -89,7 +89,7 @@ func TestHeldRequestLeavesWhenRoomComes(t *testing.T) {
 
 func TestHoldEndsInTimeWithoutAnyOtherEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := started(t, twoSecondHold)
+		a := started(t)
 		a.Decide(t.Context(), ask("a"))
 		begun := time.Now()
 		v := a.Decide(t.Context(), ask("b"))
@@ -102,7 +102,7 @@ func TestHoldEndsInTimeWithoutAnyOtherEvent(t *testing.T) {
 
 func TestCallerWhoLeavesIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := started(t, twoSecondHold)
+		a := started(t)
 		a.Decide(t.Context(), ask("a"))
 		ctx, cancel := context.WithCancel(t.Context())
 		b := held(ctx, a, "b")
@@ -123,7 +123,7 @@ func TestCallerWhoLeavesIsWithdrawn(t *testing.T) {
 func TestLeavingAndRoomAtOnceLosesNoReservation(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			a := started(t, twoSecondHold)
+			a := started(t)
 			a.Decide(t.Context(), ask("a"))
 			ctx, cancel := context.WithCancel(t.Context())
 			b := held(ctx, a, "b")
@@ -147,7 +147,7 @@ func TestLeavingAndRoomAtOnceLosesNoReservation(t *testing.T) {
 
 func TestPolicySwapAndCloseReachTheHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := started(t, twoSecondHold)
+		a := started(t)
 		a.Decide(t.Context(), ask("a"))
 		b := held(t.Context(), a, "b")
 		p := compile(t, admitAll)
@@ -178,7 +178,7 @@ func TestPolicySwapAndCloseReachTheHeld(t *testing.T) {
 
 func TestDryRunIsNeverHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := started(t, twoSecondHold)
+		a := started(t)
 		a.Decide(t.Context(), ask("a"))
 		q := ask("q")
 		q.DryRun = true

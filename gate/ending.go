@@ -96,6 +96,7 @@ func (f *flow) noteEngineError() {
 		f.a.out.err = "the engine ended the request itself"
 	case dialect.EndCut:
 		f.a.out.err = "the engine stopped in the middle of its answer"
+	case dialect.EndWhole, dialect.EndCaller:
 	}
 }
 

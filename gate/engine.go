@@ -33,6 +33,7 @@ func engineRefusal(st supervisor.Status, now time.Time) *refusal {
 			message: "The engine's processes cannot be ended and hold the GPU; an operator must help."}
 	case supervisor.Failed:
 		return failed(st, now)
+	case supervisor.Stopped, supervisor.Ready:
 	}
 	return &refusal{code: reason.EngineDown, retryAfter: expected(st),
 		message: "The engine is stopped; try again when an operator has started it."}

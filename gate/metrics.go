@@ -115,8 +115,8 @@ func (m *metrics) ended(o *journal.Outcome, class string) {
 }
 
 // estimated compares a prompt estimate with the engine's count, where there is one.
-func (m *metrics) estimated(estimate int, real *int) {
-	if real != nil && *real > 0 && estimate > 0 {
-		m.estimate.Observe(float64(estimate) / float64(*real))
+func (m *metrics) estimated(estimate int, counted *int) {
+	if counted != nil && *counted > 0 && estimate > 0 {
+		m.estimate.Observe(float64(estimate) / float64(*counted))
 	}
 }

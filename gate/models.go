@@ -161,6 +161,7 @@ func (a *arrival) dryVerdict(ep dialect.Endpoint) dryAnswer {
 	case policy.Admit, policy.Hold:
 		name, rev := a.judge()
 		return dryAnswer{Decision: string(v.Decision.Verdict), Reason: v.Decision.Reason, Message: v.Decision.Message, Policy: mark(name, rev)}
+	case policy.Defer, policy.Reject:
 	}
 	return a.dryRefusal(refusalOf(v))
 }

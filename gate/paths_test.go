@@ -156,10 +156,10 @@ func TestHelpersAreLimitedInNumber(t *testing.T) {
 }
 
 func TestF28_NoSecretInAnyOutput(t *testing.T) {
-	var heard []string
+	heard := &syncBuffer{}
 	r := newRig(t, func(_ http.ResponseWriter, q *http.Request) {
 		for name, values := range q.Header {
-			heard = append(heard, name+": "+strings.Join(values, ","))
+			fmt.Fprintln(heard, name, values)
 		}
 		panic(http.ErrAbortHandler)
 	}, func(s *setup) { s.Keys = oneKey(t, nil) })
@@ -191,14 +191,14 @@ func TestF28_NoSecretInAnyOutput(t *testing.T) {
 	say("GET", "/v1/models/"+goodSecret, "", "X-Api-Key", goodSecret)
 	r.engine.set(func(s *supervisor.Status) { s.State = supervisor.Failed })
 	say("POST", chatPath, body, "X-Api-Key", goodSecret)
-	outputs = append(outputs, r.logs.String(), r.scrape(), strings.Join(heard, "\n"))
+	outputs = append(outputs, r.logs.String(), r.scrape(), heard.String())
 	all, _, _ := r.pool.Journal.Read(0, 0)
 	for _, e := range all {
 		line, _ := json.Marshal(e)
 		outputs = append(outputs, string(line))
 	}
-	if len(all) < 30 || len(heard) == 0 {
-		t.Fatalf("only %d records and %d headers: the cases did not run", len(all), len(heard))
+	if len(all) < 30 || heard.String() == "" {
+		t.Fatalf("only %d records and the headers %q: the cases did not run", len(all), heard)
 	}
 	for _, o := range outputs {
 		for _, part := range []string{goodSecret, enc, goodSecret[8:]} {

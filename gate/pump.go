@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// pumpBytes is the size of each of a pump's two buffers: what one response holds in memory, whatever its lines are.
-const pumpBytes = 32 << 10
+// pumpBytes is the size of a pump's one buffer: what one response holds in memory, whatever its lines are.
+const pumpBytes = 16 << 10
 
 var errTransportPanic = errors.New("the transport to the engine panicked")
 
@@ -24,7 +24,7 @@ type chunk struct {
 }
 
 // pump sends one request and reads its response in a goroutine of its own, so that the relay can also wait for
-// timers and for the caller. It reads ahead by one buffer at most and ends when ctx does.
+// timers and for the caller. It reads on when its buffer has come back, and ends when ctx does.
 type pump struct {
 	heads  chan head
 	chunks chan chunk
@@ -32,7 +32,7 @@ type pump struct {
 }
 
 func startPump(ctx context.Context, rt http.RoundTripper, req *http.Request) *pump {
-	p := &pump{heads: make(chan head, 1), chunks: make(chan chunk), free: make(chan []byte, 2)}
+	p := &pump{heads: make(chan head, 1), chunks: make(chan chunk), free: make(chan []byte, 1)}
 	go p.run(ctx, rt, req)
 	return p
 }
@@ -55,10 +55,9 @@ func (p *pump) run(ctx context.Context, rt http.RoundTripper, req *http.Request)
 		p.heads <- head{err: err}
 		return
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	headed = true
 	p.heads <- head{resp: resp}
-	p.free <- make([]byte, pumpBytes)
 	p.free <- make([]byte, pumpBytes)
 	for {
 		var buf []byte

@@ -120,7 +120,7 @@ func TestEveryReasonIsAnsweredInBothDialects(t *testing.T) {
 }
 
 func TestPolicyCodesWinOverTheConfiguration(t *testing.T) {
-	r := newRig(t, func(w http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, func(s *setup) {
+	r := newRig(t, func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }, func(s *setup) {
 		s.policy = "policy: concurrency\nparams:\n  max_in_flight: 1\nhold:\n  max_wait: 0s\ncodes:\n  slots_full: 429\n"
 		s.StatusOverrides = map[reason.Code]int{reason.SlotsFull: 500}
 	})

@@ -247,7 +247,7 @@ func (f *flow) forwardBytes(data []byte) bool {
 // misfit: a keep-alive promised an event stream, and the engine answered something else. Its bytes cannot be
 // passed on; its ending is told inside the stream.
 func (f *flow) misfit() bool {
-	return f.kept && !(f.a.out.events && f.resp.StatusCode == http.StatusOK)
+	return f.kept && (!f.a.out.events || f.resp.StatusCode != http.StatusOK)
 }
 
 // commit sends the status, the headers and what had been kept back.

@@ -229,5 +229,5 @@ func randomID() string {
 	var b [12]byte
 	// crypto/rand.Read never fails: it ends the program instead.
 	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("req-%s", hex.EncodeToString(b[:]))
+	return "req-" + hex.EncodeToString(b[:])
 }

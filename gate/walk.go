@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -253,9 +254,9 @@ func (a *arrival) decide() (admitted bool) {
 		// Nobody is there to answer: no status was sent, which is how the record tells this ending.
 		a.record(reason.VerdictDefer, v.Decision.Reason,
 			fmt.Sprintf("The caller left after being held for %d ms.", v.HeldFor.Milliseconds()), 0, 0)
-		return false
+	case policy.Defer, policy.Reject:
+		a.refuse(refusalOf(v))
 	}
-	a.refuse(refusalOf(v))
 	return false
 }
 
@@ -275,7 +276,9 @@ func (a *arrival) admitHelper() {
 // finish runs on every way out, panics included: it gives back what the arrival holds and completes its records.
 func (a *arrival) finish() {
 	caught := recover()
-	if caught != nil && caught != http.ErrAbortHandler {
+	if err, ok := caught.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		a.abort = true
+	} else if caught != nil {
 		a.panicked(caught)
 	}
 	if a.admitted && !a.settled {
@@ -285,7 +288,7 @@ func (a *arrival) finish() {
 		<-a.s.helpers
 	}
 	a.dropBody()
-	if a.abort || caught == http.ErrAbortHandler {
+	if a.abort {
 		panic(http.ErrAbortHandler)
 	}
 }

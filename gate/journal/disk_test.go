@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -90,7 +91,7 @@ func TestOldFilesAreRemoved(t *testing.T) {
 	}
 	j := open(t, Options{Dir: dir, MaxBytes: 1, Keep: 3})
 	for i := range 20 {
-		j.Append(decided(fmt.Sprint(i)))
+		j.Append(decided(strconv.Itoa(i)))
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func TestAppendNeverWaitsForTheDisk(t *testing.T) {
 	j.Append(decided("first"))
 	<-s.in
 	for i := range 50 {
-		j.Append(decided(fmt.Sprint(i)))
+		j.Append(decided(strconv.Itoa(i)))
 	}
 	if got, _, last := j.Read(0, 0); last != 51 || len(got) != 51 {
 		t.Errorf("memory has %d of 51", len(got))
@@ -192,7 +193,7 @@ func TestAFullDiskIsSaidOnceAndWrittenAgainLater(t *testing.T) {
 		return good
 	})
 	for i := range 40 {
-		j.Append(decided(fmt.Sprint(i)))
+		j.Append(decided(strconv.Itoa(i)))
 		taken(t, j, uint64(i+1))
 	}
 	if err := j.Close(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ func TestReadGivesWhatIsLeftInOrder(t *testing.T) {
 		t.Errorf("empty journal: %v %d %d", got, oldest, last)
 	}
 	for i := range 6 {
-		if seq := j.Append(decided(fmt.Sprint(i))); seq != uint64(i+1) {
+		if seq := j.Append(decided(strconv.Itoa(i))); seq != uint64(i+1) {
 			t.Errorf("entry %d got number %d", i, seq)
 		}
 	}
@@ -139,7 +140,7 @@ func TestIndexAgreesWithTheRing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	j := open(t, Options{Ring: 16})
 	for range 2000 {
-		id := fmt.Sprint(rng.IntN(12))
+		id := strconv.Itoa(rng.IntN(12))
 		if rng.IntN(2) == 0 {
 			j.Append(decided(id))
 		} else {

@@ -153,7 +153,7 @@ func readFile(name string, yield func(Entry) error) ([]Notice, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var notices []Notice
 	r := NewReader(f)
 	for {
