@@ -33,7 +33,7 @@ func TestF10_ManyMegabyteBodies(t *testing.T) {
 	for _, mb := range []int{1, 9, 32} {
 		n := mb << 20
 		resp, body := r.get("POST", chatPath, bigBody(n))
-		if resp.StatusCode != 200 || got.Load() != int64(n) {
+		if resp.StatusCode != http.StatusOK || got.Load() != int64(n) {
 			t.Errorf("%d MiB: status %d, engine got %d bytes, body %s", mb, resp.StatusCode, got.Load(), body)
 		}
 	}
@@ -45,11 +45,11 @@ func TestF10_ManyMegabyteBodies(t *testing.T) {
 		}
 	}
 	// Of unknown length: read up to the limit, then refused.
-	req, _ := http.NewRequestWithContext(t.Context(), "POST", r.url+chatPath, io.MultiReader(strings.NewReader(bigBody(33<<20))))
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+chatPath, io.MultiReader(strings.NewReader(bigBody(33<<20))))
 	resp, err := r.client.Do(req)
 	if err == nil {
 		resp.Body.Close()
-		if resp.StatusCode != 413 {
+		if resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("chunked: status %d", resp.StatusCode)
 		}
 	}
@@ -139,9 +139,9 @@ func TestF10_FiftyAtOnceOverTheBufferCap(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			switch resp.StatusCode {
-			case 200:
+			case http.StatusOK:
 				ok.Add(1)
-			case 503:
+			case http.StatusServiceUnavailable:
 				if resp.Header.Get("X-Admitd-Reason") == "buffer_full" && resp.Header.Get("Retry-After") != "" {
 					full.Add(1)
 				}
@@ -197,7 +197,7 @@ func TestBodyThatNeverComesIsRefused(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != 400 || !strings.Contains(string(body), "20ms") {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "20ms") {
 		t.Errorf("status %d, body %s", resp.StatusCode, body)
 	}
 	r.buffersEmpty()

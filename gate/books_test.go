@@ -54,7 +54,7 @@ func TestSettledExactlyOnceWhateverTheEnding(t *testing.T) {
 		case 3:
 			sse(w, `data: {"error":{"message":"full","code":503}}`+"\n\n"+doneMark)
 		case 4:
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		case 5:
 			answerJSON(w, q)
 		case 6:
@@ -210,7 +210,7 @@ func TestAPanicIsAnsweredSettledAndRecorded(t *testing.T) {
 					if name == "transport" {
 						panic("defect")
 					}
-					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: bomb{}}, nil
+					return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: bomb{}}, nil
 				})
 			}
 			resp, err := r.client.Post(r.url+chatPath, "application/json", strings.NewReader(streamBody))

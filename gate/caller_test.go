@@ -26,7 +26,7 @@ func (r *rig) send(body string) (abandon context.CancelFunc, heads <-chan *http.
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "POST", r.url+chatPath, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+chatPath, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestF06_EngineErrorAfterKeepAliveIsToldInTheStream(t *testing.T) {
 		_, _ = io.Copy(io.Discard, q.Body)
 		<-fail
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(400)
+		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"error":{"message":"context too long","code":400}}`)
 	}, func(s *setup) { s.KeepAliveComment = 5 * time.Millisecond })
 	resp := r.do("POST", chatPath, streamBody)
@@ -218,14 +218,14 @@ func TestEngineStateRefusesBeforeTheBodyIsRead(t *testing.T) {
 		s.State, s.Phase, s.ExpectedReadyIn = supervisor.Loading, "weights", 41500*time.Millisecond
 	})
 	resp, body := r.get("POST", chatPath, chatBody)
-	if resp.StatusCode != 503 || resp.Header.Get("X-Admitd-Reason") != "engine_loading" ||
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-Admitd-Reason") != "engine_loading" ||
 		resp.Header.Get("Retry-After") != "42" || !strings.Contains(body, "weights") {
 		t.Errorf("status %d, headers %v, body %s", resp.StatusCode, resp.Header, body)
 	}
 	for _, state := range []supervisor.State{supervisor.Starting, supervisor.Stalled, supervisor.Draining, supervisor.Stopped, supervisor.Failed, supervisor.Wedged} {
 		r.engine.set(func(s *supervisor.Status) { *s = supervisor.Status{State: state} })
 		resp, body := r.get("POST", chatPath, "not even JSON")
-		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: status %d, headers %v, body %s", state, resp.StatusCode, resp.Header, body)
 		}
 	}

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -83,9 +84,7 @@ func downstreamHeader(to, from http.Header, bodyMayChange bool) {
 	if bodyMayChange {
 		from.Del("Content-Length")
 	}
-	for name, values := range from {
-		to[name] = values
-	}
+	maps.Copy(to, from)
 }
 
 // streamHeader keeps hops between us and the caller from collecting events.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ func randomStream(rng *rand.Rand) string {
 		case 0:
 			b.WriteString(": comment" + end + end)
 		case 1:
-			b.WriteString(`data: {"odd":` + fmt.Sprint(rng.IntN(9)) + `}` + end + end)
+			b.WriteString(`data: {"odd":` + strconv.Itoa(rng.IntN(9)) + `}` + end + end)
 		default:
 			b.WriteString(strings.ReplaceAll(tokenEvent(strings.Repeat("é", rng.IntN(50))), "\n", end))
 		}
@@ -119,7 +120,7 @@ func TestOpenStreamsSurvivePolicySwapsByteIdentical(t *testing.T) {
 	var wg, begun sync.WaitGroup
 	begun.Add(streams)
 	for i := range streams {
-		resp := r.do("POST", chatPath, streamBody, "X-Stream", fmt.Sprint(i))
+		resp := r.do("POST", chatPath, streamBody, "X-Stream", strconv.Itoa(i))
 		wg.Go(func() {
 			head := readUntil(t, resp.Body, "\n\n")
 			begun.Done()
@@ -149,7 +150,7 @@ func TestOpenStreamsSurvivePolicySwapsByteIdentical(t *testing.T) {
 	for i := range streams {
 		var want strings.Builder
 		for k := range swaps + 1 {
-			want.WriteString(piece(fmt.Sprint(i), k))
+			want.WriteString(piece(strconv.Itoa(i), k))
 		}
 		if sums[i] != sha256.Sum256([]byte(want.String()+endEvents())) {
 			t.Errorf("stream %d changed on the way", i)

@@ -27,7 +27,7 @@ func TestF30_NamesLeadToOnePoolOrNowhere(t *testing.T) {
 	for _, name := range []string{"m", "fast", "org/a@v1"} {
 		for _, stream := range []string{"", `"stream":true,"stream_options":{"include_usage":true},`} {
 			resp, got := r.get("POST", chatPath, `{`+stream+`"model":"`+name+`","messages":[{"role":"user","content":"hi"}]}`)
-			if resp.StatusCode != 200 || !strings.Contains(sent, `"model":"served/name"`) || strings.Contains(got, "served/name") ||
+			if resp.StatusCode != http.StatusOK || !strings.Contains(sent, `"model":"served/name"`) || strings.Contains(got, "served/name") ||
 				!strings.Contains(got, `"model":"`+name+`"`) {
 				t.Errorf("%s: status %d, engine got %s, caller got %s", name, resp.StatusCode, sent, got)
 			}
@@ -83,33 +83,33 @@ func TestSeveralPoolsAndWhatAKeyMayUse(t *testing.T) {
 	if got.Data[0].MaxModelLen != nil {
 		t.Errorf("a context length that is not known was told: %s", list)
 	}
-	if resp, _ := r.get("GET", "/v1/models/m", "", key...); resp.StatusCode != 404 {
+	if resp, _ := r.get("GET", "/v1/models/m", "", key...); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("a model that the key may not use: status %d", resp.StatusCode)
 	}
-	if resp, _ := r.get("POST", chatPath, chatBody, key...); resp.StatusCode != 403 {
+	if resp, _ := r.get("POST", chatPath, chatBody, key...); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("forbidden model: status %d", resp.StatusCode)
 	}
 	big := strings.Replace(chatBody, `"m"`, `"big"`, 1)
-	if resp, _ := r.get("POST", chatPath, big, key...); resp.StatusCode != 200 || second.hits.Load() != 1 || r.engine.hits.Load() != 0 {
+	if resp, _ := r.get("POST", chatPath, big, key...); resp.StatusCode != http.StatusOK || second.hits.Load() != 1 || r.engine.hits.Load() != 0 {
 		t.Errorf("status %d, hits %d and %d", resp.StatusCode, r.engine.hits.Load(), second.hits.Load())
 	}
 	second.set(func(s *supervisor.Status) { s.State = supervisor.Loading })
-	if resp, _ := r.get("POST", chatPath, big, key...); resp.StatusCode != 503 {
+	if resp, _ := r.get("POST", chatPath, big, key...); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("with its engine loading: status %d", resp.StatusCode)
 	}
-	if resp, _ := r.get("GET", "/health", ""); resp.StatusCode != 200 {
+	if resp, _ := r.get("GET", "/health", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("health with one pool of two: status %d", resp.StatusCode)
 	}
 }
 
 func TestHealthTellsTheState(t *testing.T) {
 	r := newRig(t, answerJSON, nil)
-	if resp, body := r.get("GET", "/health", ""); resp.StatusCode != 200 || !strings.Contains(body, `"m":"ready"`) {
+	if resp, body := r.get("GET", "/health", ""); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"m":"ready"`) {
 		t.Errorf("status %d, body %s", resp.StatusCode, body)
 	}
 	r.engine.set(func(s *supervisor.Status) { s.State = supervisor.Loading })
 	resp, body := r.get("GET", "/health", "")
-	if resp.StatusCode != 503 || !strings.Contains(body, `"m":"loading"`) || resp.Header.Get("Retry-After") == "" {
+	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, `"m":"loading"`) || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("status %d, headers %v, body %s", resp.StatusCode, resp.Header, body)
 	}
 }
@@ -121,7 +121,7 @@ func TestDryQuestion(t *testing.T) {
 	ask := func(path, body string) (a dryAnswer) {
 		t.Helper()
 		resp, got := r.get("POST", path, body)
-		if err := json.Unmarshal([]byte(got), &a); err != nil || resp.StatusCode != 200 {
+		if err := json.Unmarshal([]byte(got), &a); err != nil || resp.StatusCode != http.StatusOK {
 			t.Fatalf("status %d, body %s", resp.StatusCode, got)
 		}
 		return a
@@ -137,7 +137,7 @@ func TestDryQuestion(t *testing.T) {
 	if a := ask("/v1/admit?path=/v1/completions", `{"model":"nope","prompt":"x"}`); a.Decision != "reject" || a.Reason != "model_unknown" {
 		t.Errorf("unknown model: %+v", a)
 	}
-	if resp, _ := r.get("POST", "/v1/admit?path=/sleep", chatBody); resp.StatusCode != 400 {
+	if resp, _ := r.get("POST", "/v1/admit?path=/sleep", chatBody); resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("blocked path: status %d", resp.StatusCode)
 	}
 	r.engine.set(func(s *supervisor.Status) { s.State = supervisor.Loading })

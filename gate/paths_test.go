@@ -24,12 +24,12 @@ func TestF12_UpgradesAreRefusedCleanly(t *testing.T) {
 	for _, path := range []string{"/v1/realtime?model=m", chatPath} {
 		resp, body := r.get("GET", path, "", "Connection", "Upgrade", "Upgrade", "websocket",
 			"Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
-		if resp.StatusCode != 501 || resp.Header.Get("X-Admitd-Reason") != "upgrade_refused" || !json.Valid([]byte(body)) {
+		if resp.StatusCode != http.StatusNotImplemented || resp.Header.Get("X-Admitd-Reason") != "upgrade_refused" || !json.Valid([]byte(body)) {
 			t.Errorf("%s: status %d, headers %v, body %s", path, resp.StatusCode, resp.Header, body)
 		}
 	}
 	// Some clients offer h2c with every request; a server may ignore that.
-	if resp, _ := r.get("POST", chatPath, chatBody, "Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABk"); resp.StatusCode != 200 {
+	if resp, _ := r.get("POST", chatPath, chatBody, "Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c", "HTTP2-Settings", "AAMAAABk"); resp.StatusCode != http.StatusOK {
 		t.Errorf("h2c offer: status %d", resp.StatusCode)
 	}
 	if n := r.engine.hits.Load(); n != 1 {
@@ -42,10 +42,10 @@ func TestF12_UpgradesAreRefusedCleanly(t *testing.T) {
 func TestF12_EncodedSlashInModelID(t *testing.T) {
 	r := newRig(t, answerJSON, func(s *setup) { s.aliases = []string{"org/a@v1:x"} })
 	resp, body := r.get("GET", "/v1/models/org%2Fa@v1:x", "")
-	if resp.StatusCode != 200 || !strings.Contains(body, `"id":"org/a@v1:x"`) {
+	if resp.StatusCode != http.StatusOK || !strings.Contains(body, `"id":"org/a@v1:x"`) {
 		t.Errorf("status %d, body %s", resp.StatusCode, body)
 	}
-	if resp, _ := r.get("GET", "/v1/models/org/a@v1:x", ""); resp.StatusCode != 404 {
+	if resp, _ := r.get("GET", "/v1/models/org/a@v1:x", ""); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("unescaped slash: status %d", resp.StatusCode)
 	}
 }
@@ -106,7 +106,7 @@ func TestF22_EveryPathHasOneClassAndNoSpellingMovesIt(t *testing.T) {
 func TestWrongMethodNamesTheRightOnes(t *testing.T) {
 	r := newRig(t, answerJSON, nil)
 	resp, _ := r.get("GET", chatPath, "")
-	if resp.StatusCode != 405 || resp.Header.Get("Allow") != "POST" {
+	if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "POST" {
 		t.Errorf("status %d, Allow %q", resp.StatusCode, resp.Header.Get("Allow"))
 	}
 }
@@ -115,7 +115,7 @@ func TestOpenedPathReachesTheEngine(t *testing.T) {
 	r := newRig(t, answerJSON, func(s *setup) {
 		s.OpenPaths = []dialect.Opening{{Path: "/version", Class: dialect.Helper}}
 	})
-	if resp, _ := r.get("GET", "/version", ""); resp.StatusCode != 200 || r.engine.hits.Load() != 1 {
+	if resp, _ := r.get("GET", "/version", ""); resp.StatusCode != http.StatusOK || r.engine.hits.Load() != 1 {
 		t.Errorf("status %d, engine hits %d", resp.StatusCode, r.engine.hits.Load())
 	}
 }
@@ -141,7 +141,7 @@ func TestHelpersAreLimitedInNumber(t *testing.T) {
 	}()
 	recv(t, "the helper at the engine", in)
 	resp, _ := r.get("POST", "/tokenize", body)
-	if resp.StatusCode != 429 || resp.Header.Get("X-Admitd-Reason") != "helper_rate" || resp.Header.Get("Retry-After") != "1" {
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("X-Admitd-Reason") != "helper_rate" || resp.Header.Get("Retry-After") != "1" {
 		t.Errorf("status %d, headers %v", resp.StatusCode, resp.Header)
 	}
 	close(out)
@@ -150,7 +150,7 @@ func TestHelpersAreLimitedInNumber(t *testing.T) {
 	}
 	r.outcome(1)
 	go func() { <-in }()
-	if resp, _ := r.get("POST", "/tokenize", body); resp.StatusCode != 200 {
+	if resp, _ := r.get("POST", "/tokenize", body); resp.StatusCode != http.StatusOK {
 		t.Errorf("the place was not given back: status %d", resp.StatusCode)
 	}
 }
@@ -235,11 +235,11 @@ func TestKeysAreAskedForBeforeAnythingElse(t *testing.T) {
 			header = []string{"X-Api-Key", secret}
 		}
 		resp, body := r.get("POST", chatPath, "no JSON", header...)
-		if resp.StatusCode != 401 || resp.Header.Get("X-Admitd-Reason") != want || !strings.Contains(body, want) {
+		if resp.StatusCode != http.StatusUnauthorized || resp.Header.Get("X-Admitd-Reason") != want || !strings.Contains(body, want) {
 			t.Errorf("%s: status %d, body %s", want, resp.StatusCode, body)
 		}
 	}
-	if resp, _ := r.get("GET", "/health", ""); resp.StatusCode != 200 {
+	if resp, _ := r.get("GET", "/health", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("health asks for a key: %d", resp.StatusCode)
 	}
 }

@@ -127,7 +127,7 @@ func TestPolicyCodesWinOverTheConfiguration(t *testing.T) {
 	abandon, _, _ := r.send(chatBody)
 	r.decision(1)
 	resp, _ := r.get("POST", chatPath, chatBody)
-	if resp.StatusCode != 429 || resp.Header.Get("X-Admitd-Ticket") == "" || resp.Header.Get("X-Admitd-Policy") == "" {
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("X-Admitd-Ticket") == "" || resp.Header.Get("X-Admitd-Policy") == "" {
 		t.Errorf("status %d, headers %v", resp.StatusCode, resp.Header)
 	}
 	abandon()
@@ -138,14 +138,14 @@ func TestClosedGateRefusesBeforeTheBody(t *testing.T) {
 	r := newRig(t, answerJSON, nil)
 	r.pool.Admission.Close(reason.Draining, "admitd is stopping.")
 	resp, body := r.get("POST", chatPath, "no JSON")
-	if resp.StatusCode != 503 || resp.Header.Get("X-Admitd-Reason") != "draining" || !strings.Contains(body, "admitd is stopping.") {
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-Admitd-Reason") != "draining" || !strings.Contains(body, "admitd is stopping.") {
 		t.Errorf("status %d, body %s", resp.StatusCode, body)
 	}
-	if resp, _ := r.get("GET", "/health", ""); resp.StatusCode != 503 {
+	if resp, _ := r.get("GET", "/health", ""); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("health %d", resp.StatusCode)
 	}
 	r.pool.Admission.Open()
-	if resp, _ := r.get("POST", chatPath, chatBody); resp.StatusCode != 200 {
+	if resp, _ := r.get("POST", chatPath, chatBody); resp.StatusCode != http.StatusOK {
 		t.Errorf("after Open: status %d", resp.StatusCode)
 	}
 }

@@ -106,7 +106,7 @@ func TestInStreamQueueFullBecomesReal503(t *testing.T) {
 				sse(w, full)
 			}, nil)
 			resp, body := r.get("POST", tc.path, tc.body)
-			if resp.StatusCode != 503 && resp.StatusCode != 529 {
+			if resp.StatusCode != http.StatusServiceUnavailable && resp.StatusCode != 529 {
 				t.Fatalf("status %d, body %s", resp.StatusCode, body)
 			}
 			if tc.path != "/v1/messages" {
@@ -152,7 +152,7 @@ func TestLaterStreamErrorPassesUnchanged(t *testing.T) {
 	want := tokenEvent("a") + `data: {"error":{"message":"EngineCore encountered an issue","code":500}}` + "\n\n" + doneMark
 	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) { sse(w, want) }, nil)
 	resp, got := r.get("POST", chatPath, streamBody)
-	if resp.StatusCode != 200 || got != want {
+	if resp.StatusCode != http.StatusOK || got != want {
 		t.Errorf("status %d, body %q", resp.StatusCode, got)
 	}
 	if o := r.outcome(1); o.Ending != string(dialect.EndError) || o.SLOMet {
@@ -181,7 +181,7 @@ func TestEngineCutMidStreamIsToldInTheStream(t *testing.T) {
 				}
 			}, nil)
 			resp, got := r.get("POST", tc.path, tc.body)
-			if resp.StatusCode != 200 || !strings.HasPrefix(got, tc.first) || len(got) == len(tc.first) {
+			if resp.StatusCode != http.StatusOK || !strings.HasPrefix(got, tc.first) || len(got) == len(tc.first) {
 				t.Fatalf("status %d, body %q", resp.StatusCode, got)
 			}
 			told := got[len(tc.first):]
@@ -224,7 +224,7 @@ func TestEngineGoneBeforeAnyByteIs503AndNotSentTwice(t *testing.T) {
 	for _, body := range []string{chatBody, streamBody} {
 		r := newRig(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil)
 		resp, got := r.get("POST", chatPath, body, "Idempotency-Key", "stainless-retry-1")
-		if resp.StatusCode != 503 || resp.Header.Get("X-Admitd-Reason") != "engine_down" || resp.Header.Get("Retry-After") == "" {
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-Admitd-Reason") != "engine_down" || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("status %d, headers %v, body %s", resp.StatusCode, resp.Header, got)
 		}
 		if n := r.engine.hits.Load(); n != 1 {
@@ -247,13 +247,13 @@ func TestReusedConnectionThatDiesIsNotTriedAgain(t *testing.T) {
 		}
 		answerJSON(w, q)
 	}, nil)
-	if resp, _ := r.get("POST", chatPath, chatBody); resp.StatusCode != 200 {
+	if resp, _ := r.get("POST", chatPath, chatBody); resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status)
 	}
 	r.outcome(1)
 	die = true
 	resp, _ := r.get("POST", chatPath, chatBody, "Idempotency-Key", "stainless-retry-2")
-	if resp.StatusCode != 503 || r.engine.hits.Load() != 2 {
+	if resp.StatusCode != http.StatusServiceUnavailable || r.engine.hits.Load() != 2 {
 		t.Errorf("status %d, engine hits %d, want 503 and 2", resp.StatusCode, r.engine.hits.Load())
 	}
 }
