@@ -3,6 +3,9 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 )
 
@@ -80,6 +83,21 @@ func (p *pump) send(ctx context.Context, c chunk) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// plainError says what went wrong on the way to the engine without the bytes that came: net/http quotes a malformed
+// response, and an answer may be in it.
+func plainError(err error) string {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op):
+		return op.Op + ": " + op.Err.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "connection closed"
+	case errors.Is(err, errTransportPanic), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", err)
 }
 
 // giveBack returns a chunk's buffer to the pump.

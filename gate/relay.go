@@ -52,6 +52,11 @@ type flow struct {
 
 // forward sends the admitted request and relays the response. What it leaves in a.out, finish settles.
 func (a *arrival) forward() {
+	if gone(a.r.Context()) {
+		// Decided and left in the same instant: what nobody waits for is not sent.
+		a.out.result.Ending = dialect.EndCaller
+		return
+	}
 	edits := a.edits()
 	body, err := dialect.Splice(a.ep, a.body, edits)
 	if err != nil {
@@ -186,7 +191,7 @@ func (f *flow) unreachable(err error) bool {
 		return false
 	}
 	a := f.a
-	a.s.o.Logger.Warn("the engine could not be reached", "request_id", a.id, "pool", a.pool.Model, "error", err)
+	a.s.o.Logger.Warn("the engine could not be reached", "request_id", a.id, "pool", a.pool.Model, "error", plainError(err))
 	a.out.result.Ending, a.out.err = dialect.EndError, "the engine could not be reached"
 	f.refuseOrTell(reason.EngineDown, "The engine closed the connection before it answered; admitd is looking after it. Try again in a moment.", engineDownWait)
 	return false
