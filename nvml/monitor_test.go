@@ -12,9 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func TestReadingOfHealthyGPUs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine()

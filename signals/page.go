@@ -52,8 +52,8 @@ func parsePage(body []byte, openMetrics bool, want map[string]bool) (page, error
 	if err := checkWhole(body, openMetrics); err != nil {
 		return page{}, err
 	}
-	lines, p, any := pickLines(body, want)
-	if !any {
+	lines, p, found := pickLines(body, want)
+	if !found {
 		return page{}, errNotAPage
 	}
 	var all []byte
@@ -97,7 +97,7 @@ func checkWhole(body []byte, openMetrics bool) error {
 
 // pickLines collects the cleaned sample lines of the wanted names, by name, and tells whether the page had any
 // sign of being a metrics page.
-func pickLines(body []byte, want map[string]bool) (lines map[string][]byte, p page, any bool) {
+func pickLines(body []byte, want map[string]bool) (lines map[string][]byte, p page, found bool) {
 	lines = map[string][]byte{}
 	p = page{families: map[string]family{}, declared: map[string]bool{}}
 	for len(body) > 0 {
@@ -113,7 +113,7 @@ func pickLines(body []byte, want map[string]bool) (lines map[string][]byte, p pa
 		}
 		if line[0] == '#' {
 			if name := declaredName(line); len(name) > 0 {
-				any = true
+				found = true
 				if _, known := want[string(name)]; known {
 					p.declared[string(name)] = true
 				}
@@ -124,10 +124,10 @@ func pickLines(body []byte, want map[string]bool) (lines map[string][]byte, p pa
 		if !want[string(name)] {
 			continue
 		}
-		any = true
+		found = true
 		lines[string(name)] = append(append(lines[string(name)], cleanLine(line)...), '\n')
 	}
-	return lines, p, any
+	return lines, p, found
 }
 
 // declaredName returns the metric name of a TYPE or HELP comment, nil for any other comment.

@@ -43,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	go func() { crashed <- s.faults.wait(watch, FaultExit0Crash) }()
 	defer func() {
 		cancel()
-		_ = <-crashed
+		<-crashed //nolint:errcheck // whatever it says, it has ended
 	}()
 	var result error
 	select {
@@ -67,7 +67,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.driver.fail(&apiError{Status: 500, Type: "InternalServerError", Message: engineDeadText})
 	})
 	s.shutdown(srv)
-	_ = <-failed
+	<-failed //nolint:errcheck // always ErrServerClosed after shutdown
 	return result
 }
 

@@ -145,8 +145,8 @@ func environ(inherited []string, add ...string) []string {
 
 // lookEnv returns the value of a name in env, "" when it is not there.
 func lookEnv(env []string, name string) string {
-	for i := len(env) - 1; i >= 0; i-- {
-		if n, v, _ := strings.Cut(env[i], "="); n == name {
+	for _, e := range slices.Backward(env) {
+		if n, v, _ := strings.Cut(e, "="); n == name {
 			return v
 		}
 	}

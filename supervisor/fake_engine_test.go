@@ -17,7 +17,7 @@ const scriptEnv = "SUPERVISOR_TEST_SCRIPT"
 
 // playEngine is the main function of a fake engine process. It ends when its script does, with serve being for ever.
 func playEngine(script string) (exit int) {
-	for _, word := range strings.Fields(script) {
+	for word := range strings.FieldsSeq(script) {
 		switch word {
 		case "bar":
 			printBar(5 << 20)

@@ -140,7 +140,7 @@ func dropSecretPrefix(text string, secrets []string) string {
 // plain removes what a terminal would act on. Tabs become spaces.
 func plain(s string) string {
 	clean := true
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] < 0x20 || s[i] >= 0x7f {
 			clean = false
 			break

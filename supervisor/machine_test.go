@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,7 +80,7 @@ func TestF36_CrashLoopBacksOffAndGivesUp(t *testing.T) {
 		for _, pause := range []time.Duration{1, 2, 4, 4, 4} {
 			st := w.after(time.Millisecond)
 			w.want(st, Failed, "ended unasked (exit status 1)")
-			if got := st.RestartAt.Sub(time.Now()).Round(100 * time.Millisecond); got != pause*time.Second {
+			if got := time.Until(st.RestartAt).Round(100 * time.Millisecond); got != pause*time.Second {
 				t.Errorf("restart in %s; want %ds", got, pause)
 			}
 			w.after(pause * time.Second)
@@ -235,7 +236,7 @@ func TestWedgedProcessesAreNotLaunchedOver(t *testing.T) {
 			t.Errorf("Restart = %v; want a refusal that names the processes", err)
 		}
 		w.stop()
-		if err := <-w.ended; !errors.As(err, &wedged) || !strings.Contains(err.Error(), fmt.Sprint(w.child().id.PID)) {
+		if err := <-w.ended; !errors.As(err, &wedged) || !strings.Contains(err.Error(), strconv.Itoa(w.child().id.PID)) {
 			t.Errorf("Run = %v; want the processes that are left", err)
 		}
 		if len(w.children) != 1 {

@@ -84,7 +84,7 @@ func (o *output) Write(p []byte) (int, error) {
 	o.heard = now
 	o.bytes += uint64(len(p))
 	changed := false
-	o.split.feed(now, p, func(text string, bar bool) { changed = o.line(now, text) || changed })
+	o.split.feed(now, p, func(text string, _ bool) { changed = o.line(now, text) || changed })
 	o.mu.Unlock()
 	if changed {
 		notify(o.wakeup)
@@ -96,7 +96,7 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) end() {
 	o.mu.Lock()
 	now := o.now()
-	o.split.flush(func(text string, bar bool) { o.line(now, text) })
+	o.split.flush(func(text string, _ bool) { o.line(now, text) })
 	o.mu.Unlock()
 	notify(o.wakeup)
 }

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -29,7 +30,7 @@ func (e *PortBusyError) Error() string {
 // freePort returns a loopback port nobody listens on: want when it is not 0, else any. Two vLLM servers can share a port
 // without an error, so the engine's own bind proves nothing.
 func freePort(want int) (int, error) {
-	l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(want)))
 	if err != nil {
 		if want == 0 {
 			return 0, fmt.Errorf("find a free loopback port: %w", err)

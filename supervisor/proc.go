@@ -64,7 +64,7 @@ func parseStat(b []byte) (procInfo, bool) {
 
 // readProc reads one process; ok is false when it is gone.
 func readProc(root string, pid int) (procInfo, bool) {
-	b, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "stat"))
+	b, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "stat")) //nolint:gosec // root is /proc, or a test's copy of it
 	if err != nil {
 		return procInfo{}, false
 	}
@@ -151,7 +151,7 @@ func hasMark(root, entry string, pid int) bool {
 	if err != nil {
 		return false
 	}
-	for _, e := range bytes.Split(b, []byte{0}) {
+	for e := range bytes.SplitSeq(b, []byte{0}) {
 		if string(e) == entry {
 			return true
 		}

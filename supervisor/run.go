@@ -77,7 +77,6 @@ func (s *Supervisor) keep(ctx context.Context) error {
 	for {
 		l, err := s.start(ctx)
 		s.answer(reply, err)
-		reply = nil
 		var next *ending
 		switch {
 		case ctx.Err() != nil && l == nil:
@@ -234,8 +233,7 @@ func (s *Supervisor) diagnose(l *life) *signature {
 // launchFailed records a launch that made no process.
 func (s *Supervisor) launchFailed(err error) {
 	exit := &Exit{At: s.now(), Text: "could not be launched: " + err.Error(), Cause: err.Error()}
-	var le *LaunchError
-	if errors.As(err, &le) {
+	if le, ok := errors.AsType[*LaunchError](err); ok {
 		exit.Hint = le.Hint
 	}
 	s.out.note(exit.Text)

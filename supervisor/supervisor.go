@@ -181,7 +181,7 @@ func (s *Supervisor) update(change func(*Status)) {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 	if st.State != old.State {
-		s.o.Logger.Info("engine "+string(st.State), "engine", string(st.Kind), "model", st.Model, "pid", st.PID, "text", st.Text)
+		s.o.Logger.Info("engine state", "state", string(st.State), "engine", string(st.Kind), "model", st.Model, "pid", st.PID, "text", st.Text)
 	}
 }
 

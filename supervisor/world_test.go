@@ -126,7 +126,7 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.probing--
 		w.mu.Unlock()
 	}()
-	time.Sleep(10 * time.Millisecond) // virtual
+	<-time.After(10 * time.Millisecond) // virtual
 	c := w.child()
 	if isDone(c) || loadTime < 0 || time.Since(c.born) < loadTime {
 		return nil, errors.New("connection refused")
@@ -185,7 +185,7 @@ func (w *world) begin(t *testing.T, o Options) {
 // after lets virtual time pass and everything settle, and returns the status.
 func (w *world) after(d time.Duration) Status {
 	w.t.Helper()
-	time.Sleep(d) // virtual
+	<-time.After(d) // virtual
 	synctest.Wait()
 	return w.Status()
 }

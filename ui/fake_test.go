@@ -38,9 +38,6 @@ const testToken = "0123456789abcdef"
 
 var t0 = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // fakeClock is moved by hand.
 type fakeClock struct{ ms atomic.Int64 }
 

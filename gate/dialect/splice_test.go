@@ -70,9 +70,6 @@ func TestSplice(t *testing.T) {
 	}
 }
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 func TestSpliceRefuses(t *testing.T) {
 	for _, in := range []string{``, `{`, `[1]`, `"x"`, `{"stream":true,"stream_options":5}`} {
 		if out, err := Splice(endpoint(t, "/v1/chat/completions"), []byte(in), Edits{IncludeUsage: true}); !errors.Is(err, ErrNotSpliceable) {

@@ -13,7 +13,7 @@ func dur(ns int64) time.Duration { return time.Duration(ns) }
 
 // Diff lists what a change of policy changes, one line a setting, such as "params.max_waiting: 8 -> 4"; empty when
 // the two mean the same. Both must have their defaults filled in, as Parse gives them.
-func Diff(old, new Spec) []string {
+func Diff(old, next Spec) []string {
 	var out []string
 	line := func(name, a, b string) {
 		if a == b {
@@ -21,19 +21,19 @@ func Diff(old, new Spec) []string {
 		}
 		out = append(out, fmt.Sprintf("%s: %s -> %s", name, orUnset(a), orUnset(b)))
 	}
-	line("policy", old.Policy, new.Policy)
-	line("description", old.Description, new.Description)
-	line("on_stale", string(old.OnStale), string(new.OnStale))
-	before, after := old.Params.fields(), new.Params.fields()
+	line("policy", old.Policy, next.Policy)
+	line("description", old.Description, next.Description)
+	line("on_stale", string(old.OnStale), string(next.OnStale))
+	before, after := old.Params.fields(), next.Params.fields()
 	for i := range before {
 		line("params."+before[i].name, before[i].text, after[i].text)
 	}
-	line("hold.max_wait", old.Hold.MaxWait.String(), new.Hold.MaxWait.String())
-	line("hold.max_requests", strconv.Itoa(old.Hold.MaxRequests), strconv.Itoa(new.Hold.MaxRequests))
-	line("retry_after.min", old.Retry.Min.String(), new.Retry.Min.String())
-	line("retry_after.max", old.Retry.Max.String(), new.Retry.Max.String())
-	for _, c := range codesOf(old.Codes, new.Codes) {
-		line("codes."+string(c), codeText(old.Codes, c), codeText(new.Codes, c))
+	line("hold.max_wait", old.Hold.MaxWait.String(), next.Hold.MaxWait.String())
+	line("hold.max_requests", strconv.Itoa(old.Hold.MaxRequests), strconv.Itoa(next.Hold.MaxRequests))
+	line("retry_after.min", old.Retry.Min.String(), next.Retry.Min.String())
+	line("retry_after.max", old.Retry.Max.String(), next.Retry.Max.String())
+	for _, c := range codesOf(old.Codes, next.Codes) {
+		line("codes."+string(c), codeText(old.Codes, c), codeText(next.Codes, c))
 	}
 	return out
 }

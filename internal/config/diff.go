@@ -36,10 +36,10 @@ func Fields(entry any) []Setting {
 }
 
 // Diff lists the settings that differ as "path old -> new", by what it takes to change them.
-func Diff(old, new Config) (hot, engine, process []string) {
+func Diff(old, next Config) (hot, engine, process []string) {
 	values := map[string]string{}
 	walk("", reflect.ValueOf(old), func(path string, _ reflect.StructField, v reflect.Value) { values[path] = valueText(v) })
-	walk("", reflect.ValueOf(new), func(path string, f reflect.StructField, v reflect.Value) {
+	walk("", reflect.ValueOf(next), func(path string, f reflect.StructField, v reflect.Value) {
 		before, after := values[path], valueText(v)
 		if before == after {
 			return

@@ -97,7 +97,7 @@ func Start(t testing.TB, o Options) *Admitd {
 		args = append(append(args, "--"), o.EngineArgs...)
 	}
 	a := &Admitd{t: t, output: &Output{}, State: o.StateDir, Gate: "http://" + gate, Admin: "http://" + admin, exited: make(chan struct{})}
-	a.cmd = exec.Command(o.Binary, args...)
+	a.cmd = exec.CommandContext(context.Background(), o.Binary, args...)
 	a.cmd.Stdout, a.cmd.Stderr = a.output, a.output
 	a.cmd.Env = append(os.Environ(), o.Env...)
 	if err := a.cmd.Start(); err != nil {
@@ -166,7 +166,7 @@ func (a *Admitd) WaitExit(limit time.Duration) int {
 func (a *Admitd) WaitReady(limit time.Duration) {
 	a.t.Helper()
 	a.Until(limit, "ready", func() bool {
-		resp, err := http.Get(a.Admin + "/readyz")
+		resp, err := get(a.Admin + "/readyz")
 		if err != nil {
 			return false
 		}
@@ -209,7 +209,7 @@ func (a *Admitd) Status() api.Status {
 // Get asks the admin API and decodes the answer.
 func (a *Admitd) Get(path string, into any) {
 	a.t.Helper()
-	resp, err := http.Get(a.Admin + path)
+	resp, err := get(a.Admin + path)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func (a *Admitd) Get(path string, into any) {
 // PutPolicy sends a policy text, over the revision ifMatch ("" for whatever runs), and returns the status and body.
 func (a *Admitd) PutPolicy(text, ifMatch string) (int, string) {
 	a.t.Helper()
-	req, err := http.NewRequest(http.MethodPut, a.Admin+"/api/v1/policy", strings.NewReader(text))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPut, a.Admin+"/api/v1/policy", strings.NewReader(text))
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // FreePort returns a loopback address that was free a moment ago.
 func FreePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,6 +34,14 @@ type Answer struct {
 // client has no time limit of its own: a healthy stream may take long; contexts bound the tests.
 func client() *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
+}
+
+func get(url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client().Do(req)
 }
 
 // Post sends JSON and reads the answer to its end.
@@ -82,12 +90,12 @@ func Chat(model, text string, maxTokens int, stream bool) map[string]any {
 func FirstData(t testing.TB, resp *http.Response) *bufio.Reader {
 	t.Helper()
 	r := bufio.NewReader(resp.Body)
-	seen := ""
+	var seen strings.Builder
 	for {
 		line, err := r.ReadString('\n')
-		seen += line
+		seen.WriteString(line)
 		if err != nil {
-			t.Fatalf("the answer, status %d, ended before its first output: %v\n%s", resp.StatusCode, err, seen)
+			t.Fatalf("the answer, status %d, ended before its first output: %v\n%s", resp.StatusCode, err, seen.String())
 		}
 		if strings.Contains(line, `"content":"`) && !strings.Contains(line, `"content":""`) {
 			return r

@@ -18,9 +18,6 @@ import (
 
 var t0 = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // log makes numbered entries.
 type log struct{ seq uint64 }
 

@@ -11,9 +11,6 @@ import (
 	"admitd/ui/api"
 )
 
-//go:fix inline
-func ptr[T any](v T) *T { return new(v) }
-
 // refused is a deferred retry; served an admitted request that met its SLO; open one that still runs.
 func samples() (refused, served, open *api.DecisionItem) {
 	refused = &api.DecisionItem{Decision: journal.Decision{
