@@ -89,8 +89,15 @@ export async function axe(page: Page): Promise<Violation[]> {
   return page.evaluate(async () => {
     const run = (globalThis as unknown as { axe: { run(o: unknown): Promise<{ violations: unknown[] }> } }).axe.run;
     const { violations } = await run({ resultTypes: ["violations"] });
-    return (violations as { id: string; impact: string; help: string; nodes: { html: string; failureSummary: string }[] }[])
+    return (
+      violations as { id: string; impact: string; help: string; nodes: { html: string; failureSummary: string }[] }[]
+    )
       .filter((v) => v.impact === "serious" || v.impact === "critical")
-      .map((v) => ({ id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map((n) => `${n.html.slice(0, 160)} ${n.failureSummary}`) }));
+      .map((v) => ({
+        id: v.id,
+        impact: v.impact,
+        help: v.help,
+        nodes: v.nodes.map((n) => `${n.html.slice(0, 160)} ${n.failureSummary}`),
+      }));
   });
 }

@@ -56,7 +56,10 @@ function page({ names, first }) {
   const html = readFileSync(join(root, "src", "index.html"), "utf8")
     .replace("{{script}}", first[0])
     .replace("{{preload}}", preload.join("\n    "))
-    .replace("{{style}}", names.find((name) => name.endsWith(".css")))
+    .replace(
+      "{{style}}",
+      names.find((name) => name.endsWith(".css")),
+    )
     .replace("{{icon}}", iconName);
   writeFileSync(join(out, "index.html"), html);
   return [...names, iconName, "index.html"];
@@ -66,7 +69,7 @@ function compress(names) {
   const rows = [];
   for (const name of names) {
     const bytes = readFileSync(join(out, name));
-    const br = brotliCompressSync(bytes, { 
+    const br = brotliCompressSync(bytes, {
       params: {
         [constants.BROTLI_PARAM_QUALITY]: 11,
         [constants.BROTLI_PARAM_MODE]: constants.BROTLI_MODE_TEXT,
@@ -85,7 +88,9 @@ function compress(names) {
 function report(rows, first) {
   for (const row of rows) {
     const cells = [row.raw, row.gz, row.br].map((n) => String(n).padStart(8));
-    console.log(`${row.name.padEnd(34)}${cells[0]} raw${cells[1]} gz${cells[2]} br${first.includes(row.name) ? "  first view" : ""}`);
+    console.log(
+      `${row.name.padEnd(34)}${cells[0]} raw${cells[1]} gz${cells[2]} br${first.includes(row.name) ? "  first view" : ""}`,
+    );
   }
   const sum = (pick) => rows.filter(pick).reduce((n, row) => n + row.br, 0);
   const sums = [
@@ -93,7 +98,8 @@ function report(rows, first) {
     ["style", sum((row) => row.name.endsWith(".css")), budget.style],
     ["all", sum(() => true), budget.all],
   ];
-  for (const [name, n, limit] of sums) console.log(`${name}: ${n} of ${limit} bytes br${n > limit ? "  OVER BUDGET" : ""}`);
+  for (const [name, n, limit] of sums)
+    console.log(`${name}: ${n} of ${limit} bytes br${n > limit ? "  OVER BUDGET" : ""}`);
   return sums.every(([, n, limit]) => n <= limit);
 }
 

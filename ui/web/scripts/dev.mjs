@@ -20,4 +20,7 @@ await build({
   target: "node20",
   logLevel: "warning",
 });
-process.exit(spawnSync(process.execPath, [join(outdir, "main.mjs"), ...process.argv.slice(2)], { cwd: root, stdio: "inherit" }).status ?? 1);
+process.exit(
+  spawnSync(process.execPath, [join(outdir, "main.mjs"), ...process.argv.slice(2)], { cwd: root, stdio: "inherit" })
+    .status ?? 1,
+);

@@ -1,7 +1,7 @@
 // What a person can do on the page; keys, buttons and the palette all call these.
 import { batch } from "@preact/signals";
 import { list, liveEnd, markDirty, refreshStatus, restartStream, store, viewEnd } from "./app";
-import { type Theme, THEMES, type Tab, WINDOWS } from "./core/url";
+import { type Tab, THEMES, type Theme, WINDOWS } from "./core/url";
 import { rest, setToken } from "./rest";
 import * as view from "./view";
 
@@ -105,7 +105,7 @@ export function closeDrawer(): void {
 }
 
 export function zoom(direction: 1 | -1): void {
-  const i = WINDOWS.findIndex((w) => w === view.windowMs.value);
+  const i = WINDOWS.indexOf(view.windowMs.value);
   const next = WINDOWS[Math.min(WINDOWS.length - 1, Math.max(0, i + direction))];
   if (next) view.windowMs.value = next;
 }

@@ -5,6 +5,11 @@ export const STREAM_VERSION = 1;
 export type Verdict = "admit" | "defer" | "reject";
 export const VERDICTS: readonly Verdict[] = ["admit", "defer", "reject"];
 
+/** Place of a verdict word in VERDICTS, -1 for another word. */
+export function verdictIndex(word: unknown): number {
+  return (VERDICTS as readonly unknown[]).indexOf(word);
+}
+
 export interface ReasonEntry {
   code: string;
   verdict: string;

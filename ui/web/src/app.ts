@@ -54,20 +54,38 @@ function reloadPage(): void {
   location.reload();
 }
 
-/** Most decisions that one answer of the API lists. */
-const BACKFILL = 1000;
+/** Most decisions that one answer of the API lists, and how many such answers are fetched. */
+const PAGE = 1000;
+const PAGES = 4;
+const KEEP_MS = 900_000;
 let backfilled = false;
 
-/** Fetches, once, the decisions before those that the snap carried. */
+interface Page {
+  items: DecisionItem[] | null;
+  oldest: number;
+}
+
+/** Fetches, once, the decisions of the last 15 minutes before those that the snap carried. */
 async function backfill(): Promise<void> {
   if (backfilled) return;
   backfilled = true;
-  const pool = view.pool.value === "" ? "" : `&pool=${encodeURIComponent(view.pool.value)}`;
-  const reply = await rest<{ items: DecisionItem[] | null }>("GET", `/api/v1/decisions?limit=${BACKFILL}${pool}`, { quiet: true });
-  if (!reply.ok) return;
-  const items = reply.body.items ?? [];
-  store.backfill(items, items.length >= BACKFILL);
-  markDirty();
+  let before = 0;
+  for (let page = 0; page < PAGES; page++) {
+    const q = new URLSearchParams({ limit: String(PAGE) });
+    // Entries are numbered without holes, so a stretch of PAGE numbers never holds more than PAGE decisions.
+    if (before > 0) q.set("after", String(Math.max(0, before - 1 - PAGE)));
+    if (view.pool.value !== "") q.set("pool", view.pool.value);
+    const reply = await rest<Page>("GET", `/api/v1/decisions?${q}`, { quiet: true });
+    if (!reply.ok) return;
+    const items = (reply.body.items ?? []).filter((d) => before === 0 || d.seq < before);
+    const from = before > 0 ? Math.max(0, before - 1 - PAGE) : 0;
+    const first = items.at(-1)?.seq ?? 0;
+    const whole = before > 0 ? from < reply.body.oldest : items.length < PAGE;
+    store.backfill(items, !whole);
+    markDirty();
+    before = before > 0 ? from + 1 : first;
+    if (whole || store.knownFrom < Date.now() - KEEP_MS) return;
+  }
 }
 
 let statusBusy = false;

@@ -86,7 +86,7 @@ function onButton(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && target.closest("button, a, summary") !== null;
 }
 
-function escape(): void {
+function stepOut(): void {
   if (view.help.value) view.help.value = false;
   else if (view.palette.value) view.palette.value = false;
   else if (view.selected.value !== "") act.closeDrawer();
@@ -109,7 +109,7 @@ export function onKey(event: KeyboardEvent): void {
     return;
   }
   if (event.key === "Escape" && !inField(event.target)) {
-    escape();
+    stepOut();
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || inField(event.target)) return;

@@ -50,7 +50,8 @@ export async function rest<T>(method: string, path: string, o: RestOptions = {})
   }
   if (response.status === 401 && !o.quiet) askToken.value = method === "GET" ? "read" : "write";
   const body = await parse(response);
-  if (response.ok) return { ok: true, status: response.status, body: body as T, etag: response.headers.get("ETag") ?? "" };
+  if (response.ok)
+    return { ok: true, status: response.status, body: body as T, etag: response.headers.get("ETag") ?? "" };
   if (typeof body === "object" && body !== null && "title" in body) {
     return { ok: false, status: response.status, problem: body as Problem };
   }

@@ -19,7 +19,13 @@ function send(res: ServerResponse, status: number, value: unknown): void {
   res.end(JSON.stringify(value));
 }
 
-function problem(res: ServerResponse, status: number, title: string, detail: string, more: Partial<Problem> = {}): void {
+function problem(
+  res: ServerResponse,
+  status: number,
+  title: string,
+  detail: string,
+  more: Partial<Problem> = {},
+): void {
   send(res, status, { type: "about:blank", title, status, detail, ...more });
 }
 
@@ -29,9 +35,21 @@ function mistakes(text: string): Problem["errors"] {
   const out = [];
   for (const [i, line] of lines.entries()) {
     const m = /^\s*(max_kv): /.exec(line);
-    if (m) out.push({ line: i + 1, column: line.indexOf("max_kv") + 1, field: "params.max_kv", text: "unknown key max_kv; did you mean max_kv_used?" });
+    if (m)
+      out.push({
+        line: i + 1,
+        column: line.indexOf("max_kv") + 1,
+        field: "params.max_kv",
+        text: "unknown key max_kv; did you mean max_kv_used?",
+      });
     const v = /max_kv_used:\s*([\d.]+)/.exec(line);
-    if (v && Number(v[1]) > 1) out.push({ line: i + 1, column: line.indexOf(v[1] ?? "") + 1, field: "params.max_kv_used", text: "must be above 0 and at most 1" });
+    if (v && Number(v[1]) > 1)
+      out.push({
+        line: i + 1,
+        column: line.indexOf(v[1] ?? "") + 1,
+        field: "params.max_kv_used",
+        text: "must be above 0 and at most 1",
+      });
   }
   return out;
 }
@@ -53,8 +71,11 @@ export async function answer(fake: Fake, req: IncomingMessage, res: ServerRespon
   if (path === "/status") send(res, 200, fake.status());
   else if (path === "/frame") frames(fake, res, Number(url.searchParams.get("since") ?? 0));
   else if (path === "/decisions") {
-    const items = fake.world.items.slice(-Number(url.searchParams.get("limit") ?? 100)).reverse();
-    send(res, 200, { items, next: 0, oldest: 0 });
+    const limit = Number(url.searchParams.get("limit") ?? 100);
+    const after = url.searchParams.get("after");
+    const all = fake.world.items;
+    const items = after === null ? all.slice(-limit) : all.filter((d) => d.seq > Number(after)).slice(0, limit);
+    send(res, 200, { items: [...items].reverse(), next: 0, oldest: all[0]?.seq ?? 0 });
   } else if (path.startsWith("/decisions/")) decision(fake, res, decodeURIComponent(path.slice(11)));
   else if (path.startsWith("/policy")) policy(fake, req, res, path, input);
   else if (path === "/engine/logs") logs(fake, res, url);
@@ -79,7 +100,13 @@ function decision(fake: Fake, res: ServerResponse, id: string): void {
   const siblings = fake.world.items
     .filter((d) => d.decision.session === item.decision.session)
     .slice(-6)
-    .map((d) => ({ id: d.decision.id, at: d.at, verdict: d.decision.verdict, reason: d.decision.reason, attempt: d.decision.attempt }));
+    .map((d) => ({
+      id: d.decision.id,
+      at: d.at,
+      verdict: d.decision.verdict,
+      reason: d.decision.reason,
+      attempt: d.decision.attempt,
+    }));
   send(res, 200, { ...item, session_siblings: siblings.length > 1 ? siblings : [] });
 }
 
@@ -89,7 +116,13 @@ function logs(fake: Fake, res: ServerResponse, url: URL): void {
   send(res, 200, { lines, lost: false, next: fake.state.logs.at(-1)?.seq ?? 0 });
 }
 
-function policy(fake: Fake, req: IncomingMessage, res: ServerResponse, path: string, input: Record<string, unknown>): void {
+function policy(
+  fake: Fake,
+  req: IncomingMessage,
+  res: ServerResponse,
+  path: string,
+  input: Record<string, unknown>,
+): void {
   const state = fake.state;
   const text = typeof input.text === "string" ? input.text : "";
   if (path === "/policy/history") send(res, 200, { revisions: state.history });
@@ -131,7 +164,12 @@ function swap(fake: Fake, res: ServerResponse, text: string, source: string): vo
   const kv = /max_kv_used:\s*([\d.]+)/.exec(text)?.[1];
   if (kv) fake.world.maxKV = Number(kv);
   fake.event("policy_reload", "info", `policy ${name}@${state.policy.rev} by ${source}`);
-  send(res, 200, { changed: true, rev: state.policy.rev, text: "applied", diff: kv ? [`params.max_kv_used 0.9 -> ${kv}`] : [] });
+  send(res, 200, {
+    changed: true,
+    rev: state.policy.rev,
+    text: "applied",
+    diff: kv ? [`params.max_kv_used 0.9 -> ${kv}`] : [],
+  });
 }
 
 function dryRun(fake: Fake, res: ServerResponse, text: string): void {

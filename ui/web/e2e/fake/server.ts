@@ -6,8 +6,8 @@ import type { AddressInfo, Socket as NetSocket } from "node:net";
 import { extname, join } from "node:path";
 import { type WebSocket, WebSocketServer } from "ws";
 import type { Cell, DecisionItem, Frame, HistoryRows, Message, Outcome } from "../../src/api";
-import { answer } from "./rest";
 import { reasons } from "./reasons";
+import { answer } from "./rest";
 import { State } from "./state";
 import { GAUGES, type Step, World, type WorldOptions } from "./world";
 
@@ -75,7 +75,10 @@ export class Fake {
   history: { t: number; row: (number | null)[] }[] = [];
   frames: Message[] = [];
   private readonly http: Server;
-  private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: (set) => (set.has("admitd.v1") ? "admitd.v1" : false) });
+  private readonly sockets = new WebSocketServer({
+    noServer: true,
+    handleProtocols: (set) => (set.has("admitd.v1") ? "admitd.v1" : false),
+  });
   private readonly raw = new Set<NetSocket>();
   private strings: string[] = [];
   private timer: NodeJS.Timeout | undefined;
@@ -265,7 +268,11 @@ export class Fake {
   }
 
   snap(): Message {
-    const rows: HistoryRows = { gauges: GAUGES, t_ms: this.history.map((h) => h.t), rows: this.history.map((h) => h.row) };
+    const rows: HistoryRows = {
+      gauges: GAUGES,
+      t_ms: this.history.map((h) => h.t),
+      rows: this.history.map((h) => h.row),
+    };
     return {
       v: 1,
       seq: this.seq,

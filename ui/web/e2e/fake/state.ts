@@ -88,7 +88,7 @@ export function engineLoading(now: number): EngineStatus {
     expected_ready_in_ns: 52 * SECOND_NS,
     phases: (e.phases ?? []).slice(0, 3).map((p, i) => ({
       ...p,
-      began: iso(started + [0, 1200, 10_600][i === 0 ? 0 : i === 1 ? 1 : 2]!),
+      began: iso(started + ([0, 1200, 10_600][i] ?? 0)),
       took_ns: i === 2 ? 0 : p.took_ns,
     })),
   };
@@ -188,7 +188,13 @@ export class State {
 
   constructor(now: number) {
     this.engine = engineReady(now);
-    this.policy = { name: "dual-gate", rev: "a1b2c3d4e5f6", file: "/etc/admitd/policy.yaml", at: iso(now - 744_000), source: "file" };
+    this.policy = {
+      name: "dual-gate",
+      rev: "a1b2c3d4e5f6",
+      file: "/etc/admitd/policy.yaml",
+      at: iso(now - 744_000),
+      source: "file",
+    };
     this.history = [
       { ...this.policy, text: POLICY_TEXT },
       {

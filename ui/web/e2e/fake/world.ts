@@ -85,6 +85,7 @@ export class World {
   private waiting: Running[] = [];
   private ended: { t: number; o: Outcome }[] = [];
   private arrivals: number[] = [];
+  private refusals: number[] = [];
   private serial = 0;
   private sessions: { id: string; tenant: string; attempt: number; backAt: number }[] = [];
 
@@ -127,7 +128,8 @@ export class World {
     for (; n > 0; n--) out.push(this.decide(this.session(), ms));
     out.sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
     for (const d of out) {
-      this.arrivals.push(Date.parse(d.at));
+      this.arrivals.push(this.now);
+      if (d.decision.verdict !== "admit") this.refusals.push(this.now);
       this.items.push(d);
     }
     if (this.items.length > 9000) this.items.splice(0, this.items.length - 9000);
@@ -179,7 +181,8 @@ export class World {
   private judge(promised: number, waiting: number, prompt: number): [Verdict, string] {
     if (prompt > 17_000) return ["reject", "too_large"];
     if (this.rnd() < 0.012) return ["reject", "tenant_concurrency"];
-    if (promised > this.maxKV) return promised > 1.12 && this.rnd() < 0.5 ? ["reject", "saturated"] : ["defer", "kv_pressure"];
+    if (promised > this.maxKV)
+      return promised > 1.12 && this.rnd() < 0.5 ? ["reject", "saturated"] : ["defer", "kv_pressure"];
     if (this.maxWaiting !== null && waiting >= this.maxWaiting) return ["defer", "queue_depth"];
     return ["admit", "ok"];
   }
@@ -188,7 +191,11 @@ export class World {
     const d = item.decision;
     const queued = this.running.length >= this.slots;
     const load = this.running.length / this.slots;
-    const ttft = 70 + d.prompt_tokens_estimated / 42 + (queued ? 300 : 70) * this.rnd() * (1 + 2 * load) + (this.rnd() < 0.03 ? 900 : 0);
+    const ttft =
+      70 +
+      d.prompt_tokens_estimated / 42 +
+      (queued ? 300 : 70) * this.rnd() * (1 + 2 * load) +
+      (this.rnd() < 0.03 ? 900 : 0);
     const tokens = Math.round(d.output_tokens_estimated * (0.5 + this.rnd()));
     const tpot = 14 + 16 * load + 6 * this.rnd();
     const run = { item, firstAt: this.now + ttft, endAt: this.now + ttft + tokens * tpot * 0.35, tokens, ttft };
@@ -231,20 +238,31 @@ export class World {
       if (next) this.running.push(next);
     }
     this.ended = this.ended.filter((e) => e.t > this.now - 300_000);
-    this.arrivals = this.arrivals.filter((t) => t > this.now - 300_000);
+    this.arrivals = this.arrivals.filter((t) => t > this.now - 60_000);
+    this.refusals = this.refusals.filter((t) => t > this.now - 60_000);
     return out;
   }
 
   gauges(): (number | null)[] {
     const recent = this.ended.filter((e) => e.t > this.now - 10_000).map((e) => e.o);
     const pick = (q: number, read: (o: Outcome) => number | null) => {
-      const all = recent.map(read).filter((v): v is number => v !== null).sort((a, b) => a - b);
+      const all = recent
+        .map(read)
+        .filter((v): v is number => v !== null)
+        .sort((a, b) => a - b);
       return all.length === 0 ? null : (all[Math.min(all.length - 1, Math.floor(all.length * q))] ?? null);
     };
     const minute = this.ended.filter((e) => e.t > this.now - 60_000);
     const met = minute.filter((e) => e.o.slo_met).length;
-    const refused = this.items.filter((d) => Date.parse(d.at) > this.now - 60_000 && d.decision.verdict !== "admit").length;
-    const gpu = this.gpu ? [71.4 * GIB + this.kv() * 0.4 * GIB, 79.6 * GIB, 68.9 * GIB, Math.min(1, 0.2 + this.running.length / this.slots)] : [null, null, null, null];
+    const refused = this.refusals.filter((t) => t > this.now - 60_000).length;
+    const gpu = this.gpu
+      ? [
+          71.4 * GIB + this.kv() * 0.4 * GIB,
+          79.6 * GIB,
+          68.9 * GIB,
+          Math.min(1, 0.2 + this.running.length / this.slots),
+        ]
+      : [null, null, null, null];
     const wobble = (this.now / 7) % 400;
     return [
       this.kv(),
@@ -273,7 +291,14 @@ export class World {
     ];
   }
 
-  counts(seconds: number): { arrivals: number; admitted: number; deferred: number; rejected: number; ended: number; met: number } {
+  counts(seconds: number): {
+    arrivals: number;
+    admitted: number;
+    deferred: number;
+    rejected: number;
+    ended: number;
+    met: number;
+  } {
     const since = this.now - seconds * 1000;
     const recent = this.items.filter((d) => Date.parse(d.at) > since);
     const of = (v: string) => recent.filter((d) => d.decision.verdict === v).length;
@@ -345,7 +370,13 @@ export class World {
     return { seq: this.serial, at: new Date(at).toISOString(), decision, outcome: null, reason_entry: entry };
   }
 
-  private explain(x: { kv: number; promised: number; waiting: number; verdict: Verdict; reason: string }): Partial<Decision> {
+  private explain(x: {
+    kv: number;
+    promised: number;
+    waiting: number;
+    verdict: Verdict;
+    reason: string;
+  }): Partial<Decision> {
     const limit = this.maxWaiting ?? 99;
     const input = (name: string, value: number, unit: string) => ({ name, value, unit, state: "live", age_ms: 312 });
     const signals = [
@@ -374,14 +405,19 @@ export class World {
         {
           rule: "kv_used",
           text: `kv_used ${pct(x.kv)} + this request = ${pct(x.promised)} ${kvFails ? ">" : "≤"} limit ${pct(this.maxKV)}`,
-          inputs: [input("kv_used", x.kv, "fraction"), { ...input("promised", x.promised, "fraction"), state: "ledger", age_ms: 0 }],
+          inputs: [
+            input("kv_used", x.kv, "fraction"),
+            { ...input("promised", x.promised, "fraction"), state: "ledger", age_ms: 0 },
+          ],
           limit: this.maxKV,
           result: kvFails ? "fail" : "pass",
           margin: this.maxKV - x.promised,
         },
         {
           rule: "waiting",
-          text: kvFails ? "waiting was not looked at" : `waiting ${x.waiting} ${x.waiting >= limit ? "≥" : "<"} limit ${limit}`,
+          text: kvFails
+            ? "waiting was not looked at"
+            : `waiting ${x.waiting} ${x.waiting >= limit ? "≥" : "<"} limit ${limit}`,
           inputs: kvFails ? [] : [input("waiting", x.waiting, "requests")],
           limit,
           result: kvFails ? "not_evaluated" : x.reason === "queue_depth" ? "fail" : "pass",
@@ -394,6 +430,12 @@ export class World {
 
 export function reasonEntry(code: string): ReasonEntry {
   return (
-    reasons.find((r) => r.code === code) ?? { code, verdict: "reject", status: 429, label: code, doc: "Not in the catalogue." }
+    reasons.find((r) => r.code === code) ?? {
+      code,
+      verdict: "reject",
+      status: 429,
+      label: code,
+      doc: "Not in the catalogue.",
+    }
   );
 }

@@ -281,7 +281,7 @@ function drawFocus(ctx: CanvasRenderingContext2D, scene: LaneScene, lane: number
   ctx.strokeStyle = ink.text;
   ctx.lineWidth = 1.5;
   ctx.beginPath();
-  ctx.arc(p.x, p.y, radius(ring.get(focus, "reserved")) + 3.5, 0, Math.PI * 2);
+  ctx.arc(p.x, p.y, dense ? 5 : radius(ring.get(focus, "reserved")) + 3.5, 0, Math.PI * 2);
   ctx.stroke();
 }
 

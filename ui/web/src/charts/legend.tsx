@@ -1,12 +1,12 @@
 // Chart heads: what each line is, and its value at the cursor or now.
 import { useEffect, useRef } from "preact/hooks";
-import { type Verdict, VERDICTS } from "../api";
+import { VERDICTS, type Verdict } from "../api";
 import { store, viewEnd } from "../app";
 import { bucketDecisions } from "../core/buckets";
 import { count, withUnit } from "../core/format";
 import { windowName } from "../core/url";
 import { VerdictGlyph } from "../parts/icons";
-import { inks, type Ink } from "../theme";
+import { type Ink, inks } from "../theme";
 import * as view from "../view";
 import type { ChartDef, SeriesDef } from "./defs";
 

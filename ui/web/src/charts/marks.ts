@@ -33,14 +33,7 @@ export function drawMarks(
   ctx.restore();
 }
 
-function rule(
-  ctx: CanvasRenderingContext2D,
-  box: Box,
-  x: number,
-  color: string,
-  dash: number[],
-  width: number,
-): void {
+function rule(ctx: CanvasRenderingContext2D, box: Box, x: number, color: string, dash: number[], width: number): void {
   ctx.strokeStyle = color;
   ctx.lineWidth = width;
   ctx.setLineDash(dash);

@@ -94,7 +94,11 @@ export class SeriesChart {
       bands: this.bands(ink),
       hooks: { drawClear: [(u) => this.under(u)], draw: [(u) => this.over(u)] },
     };
-    this.plot = new uPlot(options, [[0], ...this.def.series.map(() => [null])] as unknown as uPlot.AlignedData, this.host);
+    this.plot = new uPlot(
+      options,
+      [[0], ...this.def.series.map(() => [null])] as unknown as uPlot.AlignedData,
+      this.host,
+    );
   }
 
   private xAxis(ink: Ink): uPlot.Axis {

@@ -6,11 +6,11 @@ import { clock, duration, percent, utc, withUnit } from "../core/format";
 import { WINDOWS, windowName } from "../core/url";
 import { inks } from "../theme";
 import * as view from "../view";
-import { type ChartDef, CHARTS, GPU_MEMORY } from "./defs";
+import { CHARTS, type ChartDef, GPU_MEMORY } from "./defs";
 import { fromX, plotWidth, type Span, toX } from "./geometry";
 import { drawLanes, pick } from "./lanes";
+import { LaneLegend, Legend } from "./legend";
 import { drawEvents, drawScrub } from "./lower";
-import { Legend, LaneLegend } from "./legend";
 import { SeriesChart } from "./series";
 import { ValueTable } from "./table";
 
@@ -92,8 +92,14 @@ function Chart(p: { def: ChartDef }) {
         <h3 title={p.def.doc}>{p.def.title}</h3>
         <Legend def={p.def} />
       </figcaption>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a chart takes the focus so that arrow keys can read its values */}
-      <div class="plot" ref={box} role="img" tabIndex={0} aria-label={`${p.def.title}. ${p.def.doc}. Arrow keys read values.`} onKeyDown={cursorKeys} />
+      <div
+        class="plot"
+        ref={box}
+        role="img"
+        tabIndex={0}
+        aria-label={`${p.def.title}. ${p.def.doc}. Arrow keys read values.`}
+        onKeyDown={cursorKeys}
+      />
     </figure>
   );
 }
@@ -143,8 +149,15 @@ function Lanes() {
         </h3>
         <LaneLegend />
       </figcaption>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a chart takes the focus so that arrow keys can read its values */}
-      <div class="plot" ref={box} role="img" tabIndex={0} aria-label="Decisions in three lanes: admit, defer, reject. The list beside it tells them one by one." onKeyDown={cursorKeys} onClick={onClick}>
+      <div
+        class="plot"
+        ref={box}
+        role="img"
+        tabIndex={0}
+        aria-label="Decisions in three lanes: admit, defer, reject. The list beside it tells them one by one."
+        onKeyDown={cursorKeys}
+        onClick={onClick}
+      >
         <canvas ref={canvas} />
       </div>
     </figure>
@@ -307,7 +320,9 @@ export function Stack() {
         <ValueTable span={viewSpan()} />
       ) : (
         <div class={hasGPU ? "stack" : "stack no-gpu"} ref={stack} onPointerMove={follow} onPointerLeave={leave}>
-          {CHARTS.map((def) => (def === GPU_MEMORY && !hasGPU ? <NoGPU key={def.id} /> : <Chart key={def.id} def={def} />))}
+          {CHARTS.map((def) =>
+            def === GPU_MEMORY && !hasGPU ? <NoGPU key={def.id} /> : <Chart key={def.id} def={def} />,
+          )}
           <Lanes />
           <Events />
           <Cursor />

@@ -31,7 +31,15 @@ function rowsOf(span: Span): Row[] {
         if (!(v >= min)) min = v;
         if (!(v <= max)) max = v;
       }
-      return { chart: def.title, label: s.label, doc: s.doc, unit: s.unit, now: at < 0 ? Number.NaN : read(at), min, max };
+      return {
+        chart: def.title,
+        label: s.label,
+        doc: s.doc,
+        unit: s.unit,
+        now: at < 0 ? Number.NaN : read(at),
+        min,
+        max,
+      };
     }),
   );
 }
@@ -42,9 +50,7 @@ export function ValueTable(p: { span: Span }) {
   return (
     <div class="values">
       <table>
-        <caption>
-          Values at {clock(when)} and their range over the window
-        </caption>
+        <caption>Values at {clock(when)} and their range over the window</caption>
         <thead>
           <tr>
             <th scope="col">Chart</th>

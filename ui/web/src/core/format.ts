@@ -26,7 +26,7 @@ export function bytes(n: number | null | undefined): string {
     v /= 1024;
     i++;
   }
-  return `${trim(v, i === 0 || v >= 100 ? 0 : 1)}${NB}${units[i]}`;
+  return `${v.toFixed(i === 0 || v >= 100 ? 0 : 1)}${NB}${units[i]}`;
 }
 
 /** Fraction → percent: 0.9731 → "97.3%". */

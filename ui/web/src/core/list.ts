@@ -1,5 +1,5 @@
 // Which decisions the list shows: kept up to date step by step, so that 200 decisions a second cost next to nothing.
-import { type Verdict, VERDICTS } from "../api";
+import { VERDICTS, type Verdict } from "../api";
 import type { Filter, Filterable } from "./filter";
 import { FATE } from "./ring";
 import type { Store } from "./store";

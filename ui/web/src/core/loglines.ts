@@ -34,6 +34,8 @@ export function keepLines(kept: Shown[], fresh: LogLine[]): Shown[] {
 
 export function chooseLines(kept: Shown[], words: string, level: LevelChoice): Shown[] {
   const needle = words.toLowerCase();
-  const out = kept.filter((l) => RANK[l.level] >= LEAST[level] && (needle === "" || l.text.toLowerCase().includes(needle)));
+  const out = kept.filter(
+    (l) => RANK[l.level] >= LEAST[level] && (needle === "" || l.text.toLowerCase().includes(needle)),
+  );
   return out.slice(-LOG_SHOW);
 }

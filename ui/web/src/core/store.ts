@@ -14,7 +14,7 @@ import type {
   Snap,
   Status,
 } from "../api";
-import { STREAM_VERSION, VERDICTS } from "../api";
+import { STREAM_VERSION, verdictIndex } from "../api";
 import { type DecisionCells, DecisionRing, FATE, Interner, RowRing } from "./ring";
 
 /** 15 minutes at 10 Hz. */
@@ -172,8 +172,7 @@ export class Store {
   }
 
   private shapeRows(gauges: Gauge[]): void {
-    const same =
-      gauges.length === this.gauges.length && gauges.every((g, i) => g.name === this.gauges[i]?.name);
+    const same = gauges.length === this.gauges.length && gauges.every((g, i) => g.name === this.gauges[i]?.name);
     if (same && this.columns.size > 0) return;
     const old = this.rows;
     const oldColumns = this.columns;
@@ -303,7 +302,7 @@ export class Store {
 
   private verdictOf(cell: Cell | undefined): number {
     const word = typeof cell === "number" ? this.hello?.verdicts[cell] : cell;
-    return VERDICTS.findIndex((v) => v === word);
+    return verdictIndex(word);
   }
 
   private endRow(o: Cell[]): void {
@@ -326,7 +325,7 @@ export class Store {
     const d = item.decision;
     const signal = (name: string) => d.signals?.find((s) => s.name === name)?.value ?? Number.NaN;
     ring.push(Date.parse(item.at), d.id, d.session ?? "", {
-      verdict: VERDICTS.findIndex((v) => v === d.verdict),
+      verdict: verdictIndex(d.verdict),
       reason: this.reasons.intern(d.reason),
       status: d.status ?? Number.NaN,
       tenant: this.tenants.intern(d.tenant),
@@ -389,15 +388,16 @@ export class Store {
     if (e.seq <= this.lastSeq) return;
     if (this.lastSeq > 0 && e.seq > this.lastSeq + 1) this.lose(this.lastSeq + 1, e.seq - 1, e.t);
     this.lastSeq = e.seq;
-    const kind: MarkKind = e.name.startsWith("policy") || e.name.startsWith("config")
-      ? "policy"
-      : e.name.startsWith("engine")
-        ? "engine"
-        : e.name.startsWith("scrape")
-          ? "scrape"
-          : e.name === "start"
-            ? "restart"
-            : "event";
+    const kind: MarkKind =
+      e.name.startsWith("policy") || e.name.startsWith("config")
+        ? "policy"
+        : e.name.startsWith("engine")
+          ? "engine"
+          : e.name.startsWith("scrape")
+            ? "scrape"
+            : e.name === "start"
+              ? "restart"
+              : "event";
     const twin = this.marks.find((m) => m.kind === kind && Math.abs(m.t - e.t) < 1500 && m.text.startsWith("policy "));
     if (twin && kind === "policy") twin.text = e.text;
     else this.mark({ t: e.t, kind, level: e.level, text: e.text });

@@ -5,7 +5,7 @@ export type Tab = (typeof TABS)[number];
 export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 /** Window lengths in ms: 30 s, 1, 2, 5 and 15 min. */
-export const WINDOWS = [30_000, 60_000, 120_000, 300_000, 900_000] as const;
+export const WINDOWS: readonly number[] = [30_000, 60_000, 120_000, 300_000, 900_000];
 export const DEFAULT_WINDOW = 120_000;
 
 export interface UrlState {

@@ -18,7 +18,10 @@ function engineNote(): Note | null {
   const state = store.engine || engine?.state || "";
   if (state === "" || state === "ready" || !engine) return null;
   if (LOADING.has(state)) {
-    const left = engine.expected_ready_in_ns > 0 ? ` About ${duration(engine.expected_ready_in_ns / 1e6)} left, by past starts.` : "";
+    const left =
+      engine.expected_ready_in_ns > 0
+        ? ` About ${duration(engine.expected_ready_in_ns / 1e6)} left, by past starts.`
+        : "";
     return { key: "engine", tone: "calm", title: `Engine ${state}`, text: `${engine.text}${left}` };
   }
   const restart = instant(engine.restart_at);
@@ -58,7 +61,12 @@ function linkNote(): Note | null {
     };
   }
   if (link.state === "live" && heardAgo() > 3000) {
-    return { key: "link", tone: "warn", title: "No frames", text: `The connection is open but silent: ${heardText()}.` };
+    return {
+      key: "link",
+      tone: "warn",
+      title: "No frames",
+      text: `The connection is open but silent: ${heardText()}.`,
+    };
   }
   if (store.bye !== "" && link.state !== "live") {
     return { key: "link", tone: "warn", title: "admitd said good-bye", text: store.bye };
@@ -72,7 +80,12 @@ export function Banners() {
   return (
     <div class="banners">
       {notes.map((n) => (
-        <div key={n.key} class={`banner ${n.tone}`} role={n.tone === "bad" ? "alert" : "status"} aria-live={n.tone === "bad" ? "assertive" : "off"}>
+        <div
+          key={n.key}
+          class={`banner ${n.tone}`}
+          role={n.tone === "bad" ? "alert" : "status"}
+          aria-live={n.tone === "bad" ? "assertive" : "off"}
+        >
           <b>{n.title}</b>
           <span>{n.text}</span>
         </div>

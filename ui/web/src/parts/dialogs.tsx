@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import * as act from "../actions";
 import { FILTER_WORDS } from "../core/filter";
-import { THEMES, TABS, WINDOWS, windowName } from "../core/url";
+import { TABS, THEMES, WINDOWS, windowName } from "../core/url";
 import { KEY_HELP } from "../keys";
 import { setToken, token } from "../rest";
 import * as view from "../view";

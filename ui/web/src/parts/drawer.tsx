@@ -1,13 +1,13 @@
 // "Why": everything one decision saw, in the order in which a person asks.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { DecisionItem } from "../api";
 import * as act from "../actions";
+import type { DecisionItem } from "../api";
 import { clock, count, duration, shortRev, utc } from "../core/format";
 import { rest } from "../rest";
 import * as view from "../view";
-import { Afterwards, Counterfactual, Request, Session, StateSeen, Trace } from "./why";
 import { Icon, VerdictGlyph } from "./icons";
+import { Afterwards, Counterfactual, Request, Session, StateSeen, Trace } from "./why";
 
 type Loaded = { state: "loading" } | { state: "failed"; text: string } | { state: "ok"; item: DecisionItem };
 
@@ -23,7 +23,8 @@ function useDecision(id: string): void {
       const reply = await rest<DecisionItem>("GET", act.poolPath(`/api/v1/decisions/${encodeURIComponent(id)}`));
       if (stopped) return;
       if (!reply.ok) {
-        const gone = reply.status === 404 ? "The ring no longer holds this decision; admitd explain may find it on disk." : "";
+        const gone =
+          reply.status === 404 ? "The ring no longer holds this decision; admitd explain may find it on disk." : "";
         loaded.value = { state: "failed", text: gone || reply.problem.detail || reply.problem.title };
         return;
       }
@@ -169,10 +170,22 @@ function Open(p: { id: string }) {
           {p.id}
         </span>
         <span class="spring" />
-        <button type="button" class="button square" aria-label="Newer decision" title="Newer (k)" onClick={() => act.stepRow(-1)}>
+        <button
+          type="button"
+          class="button square"
+          aria-label="Newer decision"
+          title="Newer (k)"
+          onClick={() => act.stepRow(-1)}
+        >
           <Icon name="up" />
         </button>
-        <button type="button" class="button square" aria-label="Older decision" title="Older (j)" onClick={() => act.stepRow(1)}>
+        <button
+          type="button"
+          class="button square"
+          aria-label="Older decision"
+          title="Older (j)"
+          onClick={() => act.stepRow(1)}
+        >
           <Icon name="down" />
         </button>
         <button type="button" class="button square" aria-label="Close" title="Close (Esc)" onClick={act.closeDrawer}>
@@ -191,4 +204,3 @@ export function Drawer() {
   if (id === "") return null;
   return <Open id={id} />;
 }
-

@@ -45,8 +45,7 @@ function Chip() {
   view.slowTick.value;
   const chip = chipState();
   const link = view.link.value;
-  const title =
-    link.state === "reconnecting" ? link.why : store.bye !== "" ? store.bye : "connection to admitd";
+  const title = link.state === "reconnecting" ? link.why : store.bye !== "" ? store.bye : "connection to admitd";
   return (
     <span class={`chip ${chip.tone}`} id="link" title={title}>
       <span class={`dot ${chip.tone}`} aria-hidden="true" />
@@ -95,7 +94,6 @@ function PauseButton() {
       type="button"
       class={paused ? "button pause on" : "button pause"}
       aria-pressed={paused}
-      aria-label={paused ? "Go on live" : "Pause the view"}
       title={paused ? "Go on live (Space, L)" : "Pause the view (Space)"}
       onClick={act.togglePause}
     >

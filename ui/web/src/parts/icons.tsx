@@ -42,7 +42,8 @@ const PATHS = {
   play: "M5 3l8 5-8 5z",
   close: "M4 4l8 8M12 4l-8 8",
   help: "M6 6a2 2 0 1 1 3 1.7c-.7.5-1 .8-1 1.6M8 11.6v.4",
-  light: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1.5v1.5M8 13v1.5M1.5 8H3M13 8h1.5M3.4 3.4l1 1M11.6 11.6l1 1M3.4 12.6l1-1M11.6 4.4l1-1",
+  light:
+    "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1.5v1.5M8 13v1.5M1.5 8H3M13 8h1.5M3.4 3.4l1 1M11.6 11.6l1 1M3.4 12.6l1-1M11.6 4.4l1-1",
   dark: "M12.5 9.6A5 5 0 0 1 6.4 3.5a5 5 0 1 0 6.1 6.1z",
   system: "M2.5 3.5h11v7h-11zM6 13h4M8 10.5V13",
   table: "M2.5 3.5h11v9h-11zM2.5 6.5h11M2.5 9.5h11M6.5 3.5v9",
@@ -69,7 +70,13 @@ export function Icon(p: { name: keyof typeof PATHS }) {
 export function Mark() {
   return (
     <svg class="mark" width="20" height="20" viewBox="0 0 32 32" aria-hidden="true" focusable="false">
-      <path d="M6 27V13a10 10 0 0 1 20 0v14" fill="none" stroke="currentColor" stroke-width="3" stroke-linecap="round" />
+      <path
+        d="M6 27V13a10 10 0 0 1 20 0v14"
+        fill="none"
+        stroke="currentColor"
+        stroke-width="3"
+        stroke-linecap="round"
+      />
       <path
         class="mark-tick"
         d="M11.5 18.5l3.6 3.7 6-7.4"

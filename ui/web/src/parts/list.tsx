@@ -2,8 +2,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import * as act from "../actions";
 import { list, markDirty, store } from "../app";
-import { clock, count, duration, percent, si, utc } from "../core/format";
 import { parseFilter } from "../core/filter";
+import { clock, count, duration, percent, si, utc } from "../core/format";
 import { DecisionView, visibleRows } from "../core/list";
 import * as view from "../view";
 import { VerdictGlyph } from "./icons";
@@ -24,7 +24,9 @@ function Outcome(p: { d: DecisionView }) {
   if (d.outcome === "running") return <span class="muted">running</span>;
   return (
     <>
-      <span class={d.outcome === "missed" ? "missed" : ""}>{Number.isFinite(d.ttft) ? duration(d.ttft) : ending(d.ending)}</span>
+      <span class={d.outcome === "missed" ? "missed" : ""}>
+        {Number.isFinite(d.ttft) ? duration(d.ttft) : ending(d.ending)}
+      </span>
       <span class="muted"> · {duration(d.total)}</span>
     </>
   );
@@ -67,7 +69,11 @@ function Row(p: { d: DecisionView; top: number; index: number }) {
         {d.session.slice(0, 6)}
         {d.attempt > 0 ? <b class="attempt" title={`retry ${d.attempt}`}>{` ×${d.attempt + 1}`}</b> : null}
       </span>
-      <span role="cell" class="c-tokens" title={`estimated prompt and output tokens; ${si(d.reserved)} reserved; KV ${percent(d.kv)} at that moment`}>
+      <span
+        role="cell"
+        class="c-tokens"
+        title={`estimated prompt and output tokens; ${si(d.reserved)} reserved; KV ${percent(d.kv)} at that moment`}
+      >
         {si(d.prompt)}
         <span class="muted">→</span>
         {si(d.output)}
@@ -179,15 +185,24 @@ export function DecisionList() {
         <span class="muted">{count(n)}</span>
         <FilterField />
       </div>
-      {/* biome-ignore lint/a11y/useSemanticElements: a virtual list cannot be a table element */}
-      <div class="table" role="table" aria-label="Decisions, newest first" aria-rowcount={n + 1}>
-        <ListColumns />
-        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard */}
-        <div class="rows" ref={box} role="rowgroup" tabIndex={0} aria-label="Rows" onScroll={(e) => setSize({ top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight })} onClick={onRowClick} onKeyDown={onRowKey}>
-          <div class="spacer" role="presentation" style={{ height: `${n * rowHeight}px` }} />
-          {rows}
-          {n === 0 ? <Empty /> : null}
+      <div class="table-box">
+        <div class="table" role="table" aria-label="Decisions, newest first" aria-rowcount={n + 1}>
+          <ListColumns />
+          <div
+            class="rows"
+            ref={box}
+            role="rowgroup"
+            tabIndex={0}
+            aria-label="Rows"
+            onScroll={(e) => setSize({ top: e.currentTarget.scrollTop, height: e.currentTarget.clientHeight })}
+            onClick={onRowClick}
+            onKeyDown={onRowKey}
+          >
+            <div class="spacer" role="presentation" style={{ height: `${n * rowHeight}px` }} />
+            {rows}
+          </div>
         </div>
+        {n === 0 ? <Empty /> : null}
       </div>
       <div class="sr" role="log" aria-live="off">
         {count(n)} decisions shown

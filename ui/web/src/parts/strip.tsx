@@ -69,10 +69,7 @@ function GoodputTile() {
   const live = store.latest("goodput_1m");
   const now = Number.isFinite(live) ? live : (one?.goodput ?? null);
   return (
-    <Tile
-      label="Goodput"
-      title={`1 min: ${goodputFraction(one)}; 5 min: ${goodputFraction(five)}`}
-    >
+    <Tile label="Goodput" title={`1 min: ${goodputFraction(one)}; 5 min: ${goodputFraction(five)}`}>
       <b>{percent(now)}</b>
       <span class="sub">1 m</span>
       <b class="second">{percent(five?.goodput)}</b>

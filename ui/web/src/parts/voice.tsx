@@ -23,7 +23,8 @@ export function Voice() {
   const ref = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const timer = setInterval(() => {
-      if (!ref.current || view.paused.value || view.link.value.state !== "live" || !Number.isFinite(store.lastT)) return;
+      if (!ref.current || view.paused.value || view.link.value.state !== "live" || !Number.isFinite(store.lastT))
+        return;
       ref.current.textContent = summary(store.lastT);
     }, SUMMARY_MS);
     return () => clearInterval(timer);

@@ -1,7 +1,7 @@
 // The sections of the "why" drawer.
 import type { ComponentChildren } from "preact";
-import type { DecisionItem, SignalView, TraceStep } from "../api";
 import * as act from "../actions";
+import type { DecisionItem, SignalView, TraceStep } from "../api";
 import { age, bytes, clock, count, duration, NONE, percent, si, utc, withUnit } from "../core/format";
 import { VerdictGlyph } from "./icons";
 
@@ -172,13 +172,24 @@ export function Request(p: { item: DecisionItem }) {
     <Section title="The request">
       <Facts
         rows={[
-          ["path", <span class="mono" key="p">{d.path}</span>],
+          [
+            "path",
+            <span class="mono" key="p">
+              {d.path}
+            </span>,
+          ],
           ["model", d.model],
           ["tenant, class", `${d.tenant || NONE}, ${d.class || NONE}`],
-          ["session", d.session ? `${d.session}${d.session_source ? ` (${d.session_source.replaceAll("_", " ")})` : ""}` : NONE],
+          [
+            "session",
+            d.session ? `${d.session}${d.session_source ? ` (${d.session_source.replaceAll("_", " ")})` : ""}` : NONE,
+          ],
           ["try", d.attempt === 0 ? "first" : `retry ${d.attempt}`],
           ["prompt, estimated", `${si(d.prompt_tokens_estimated)} tokens from ${bytes(d.body_bytes)}`],
-          ["output, estimated", `${si(d.output_tokens_estimated)} tokens${d.output_cap === null ? ", no cap given" : `, cap ${si(d.output_cap)}`}`],
+          [
+            "output, estimated",
+            `${si(d.output_tokens_estimated)} tokens${d.output_cap === null ? ", no cap given" : `, cap ${si(d.output_cap)}`}`,
+          ],
           ["reserved", `${si(d.reserved_tokens)} tokens${d.sequences > 1 ? ` for ${d.sequences} sequences` : ""}`],
           ["streamed", d.stream ? "yes" : "no"],
         ]}
@@ -227,7 +238,10 @@ export function Afterwards(p: { item: DecisionItem }) {
           ["total", duration(o.total_ms)],
           ["prompt tokens", error(d.prompt_tokens_estimated, o.prompt_tokens)],
           ["of these cached", o.cached_tokens === null ? NONE : si(o.cached_tokens)],
-          ["output tokens", `${error(d.output_tokens_estimated, o.completion_tokens)}${o.estimated ? ", counted" : ""}`],
+          [
+            "output tokens",
+            `${error(d.output_tokens_estimated, o.completion_tokens)}${o.estimated ? ", counted" : ""}`,
+          ],
           ["status to the caller", String(o.status)],
         ]}
       />
@@ -244,7 +258,12 @@ export function Session(p: { item: DecisionItem }) {
       <ul class="siblings">
         {all.map((s) => (
           <li key={s.id}>
-            <button type="button" class="sibling" aria-current={s.id === p.item.decision.id ? "true" : undefined} onClick={() => act.open(s.id)}>
+            <button
+              type="button"
+              class="sibling"
+              aria-current={s.id === p.item.decision.id ? "true" : undefined}
+              onClick={() => act.open(s.id)}
+            >
               <VerdictGlyph verdict={s.verdict} />
               <span>{s.verdict}</span>
               <span class="muted">{s.reason === "ok" ? "" : s.reason.replaceAll("_", " ")}</span>

@@ -1,7 +1,7 @@
 // The policy draft and what is known about it. It outlives a change of screen, not a reload of the page.
 import { computed, signal } from "@preact/signals";
-import type { DryRun, Place, PolicyDocument, PolicyRevision, Problem, ReloadResult } from "../api";
 import { poolPath } from "../actions";
+import type { DryRun, Place, PolicyDocument, PolicyRevision, Problem, ReloadResult } from "../api";
 import { refreshStatus } from "../app";
 import { rest } from "../rest";
 

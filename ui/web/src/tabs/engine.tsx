@@ -1,8 +1,8 @@
 // The Engine screen: where it stands, how it got there, what the GPU holds, what it says.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import type { EngineStatus, GPUDevice, PhaseTime } from "../api";
 import { restartEngine } from "../actions";
+import type { EngineStatus, GPUDevice, PhaseTime } from "../api";
 import { store } from "../app";
 import { bytes, clock, count, duration, instant, NONE, percent, si, utc } from "../core/format";
 import { Dialog } from "../parts/dialogs";
@@ -76,7 +76,8 @@ function Steps(p: { engine: EngineStatus }) {
         ))}
       </ol>
       <p class="muted small">
-        {duration(sum)} in all{lastSum > 0 ? `; the mark and the grey number are the last good start (${duration(lastSum)})` : ""}.
+        {duration(sum)} in all
+        {lastSum > 0 ? `; the mark and the grey number are the last good start (${duration(lastSum)})` : ""}.
       </p>
     </>
   );
@@ -126,7 +127,9 @@ function State(p: { engine: EngineStatus }) {
           Next start in <b>{duration(restart - Date.now())}</b>
         </p>
       ) : null}
-      {e.gave_up ? <p class="countdown">admitd has given up restarting it; mend the cause, then restart it here.</p> : null}
+      {e.gave_up ? (
+        <p class="countdown">admitd has given up restarting it; mend the cause, then restart it here.</p>
+      ) : null}
       {refused.value === "" ? null : (
         <p class="countdown" role="alert">
           {refused.value}
@@ -137,7 +140,12 @@ function State(p: { engine: EngineStatus }) {
           ["engine", `${e.kind}${e.version ? ` ${e.version}` : ""}${e.simulated ? " (simulated)" : ""}`],
           ["model", e.model || NONE],
           ["pid", e.pid ? String(e.pid) : NONE],
-          ["address", <span class="mono" key="a">{e.address || NONE}</span>],
+          [
+            "address",
+            <span class="mono" key="a">
+              {e.address || NONE}
+            </span>,
+          ],
           ["context", e.max_model_len > 0 ? `${si(e.max_model_len)} tokens` : NONE],
           ["KV cache", e.kv_capacity_tokens > 0 ? `${count(e.kv_capacity_tokens)} tokens` : NONE],
           ["slots", e.slots > 0 ? count(e.slots) : NONE],
@@ -161,18 +169,17 @@ function LastExit(p: { engine: EngineStatus }) {
   return (
     <section class={x.wanted ? "card" : "card bad-edge"}>
       <h3>
-        Last exit <span class="muted" title={at === null ? "" : utc(at)}>{at === null ? "" : clock(at, false)}</span>
+        Last exit{" "}
+        <span class="muted" title={at === null ? "" : utc(at)}>
+          {at === null ? "" : clock(at, false)}
+        </span>
       </h3>
       <p>
         {x.wanted ? "Asked for" : "Not asked for"}; {x.text}.
       </p>
       {x.cause ? <p class="sentence">{x.cause}</p> : null}
       {x.hint ? <p class="counterfactual">{x.hint}</p> : null}
-      {x.tail && x.tail.length > 0 ? (
-        <pre class="tail">
-          {x.tail.join("\n")}
-        </pre>
-      ) : null}
+      {x.tail && x.tail.length > 0 ? <pre class="tail">{x.tail.join("\n")}</pre> : null}
     </section>
   );
 }
@@ -201,7 +208,11 @@ function Device(p: { device: GPUDevice }) {
         </span>
       </p>
       {total > 0 ? (
-        <div class="membar" role="img" aria-label={`engine ${bytes(ours)}, other ${bytes(other)}, total ${bytes(total)}`}>
+        <div
+          class="membar"
+          role="img"
+          aria-label={`engine ${bytes(ours)}, other ${bytes(other)}, total ${bytes(total)}`}
+        >
           <i class="ours" style={{ width: part(ours) }} />
           <i class="other" style={{ width: part(other) }} />
         </div>
@@ -255,8 +266,8 @@ function Ask() {
   return (
     <Dialog title="Restart the engine?" class="token" onClose={close}>
       <p>
-        The gate closes, {count(flight)} requests in flight are drained, then the engine is stopped and started again. Callers are
-        deferred until it is ready.
+        The gate closes, {count(flight)} requests in flight are drained, then the engine is stopped and started again.
+        Callers are deferred until it is ready.
       </p>
       <div class="row">
         <button type="button" class="button" onClick={close}>

@@ -1,11 +1,12 @@
 // The Live screen: charts, list, drawer, and what stands in their place before there is anything to show.
-import { heardText } from "../parts/header";
+
 import { store } from "../app";
 import { Stack } from "../charts/stack";
 import { duration } from "../core/format";
 import { Drawer } from "../parts/drawer";
-import { DecisionList } from "../parts/list";
+import { heardText } from "../parts/header";
 import { Mark } from "../parts/icons";
+import { DecisionList } from "../parts/list";
 import * as view from "../view";
 
 function Waiting() {
@@ -29,7 +30,9 @@ function Waiting() {
     );
   }
   const wait =
-    link.state === "reconnecting" ? `Next try in ${duration(Math.max(0, link.at - performance.now()))}.` : "Connecting…";
+    link.state === "reconnecting"
+      ? `Next try in ${duration(Math.max(0, link.at - performance.now()))}.`
+      : "Connecting…";
   return (
     <div class="empty page">
       <Mark />

@@ -1,8 +1,8 @@
 // The engine's log tail. Every line goes in as a text node.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { EngineLogs } from "../api";
 import { poolPath } from "../actions";
+import type { EngineLogs } from "../api";
 import { clock, count, utc } from "../core/format";
 import { chooseLines, keepLines, LEVELS, type LevelChoice, LOG_SHOW, type Shown } from "../core/loglines";
 import { rest } from "../rest";
@@ -100,11 +100,13 @@ export function Log() {
     <section class="card log-card" aria-label="Engine log">
       <div class="log-head">
         <h3>
-          Log <span class="muted">{count(lines.value.length)} lines kept{lost.value ? ", some were lost" : ""}</span>
+          Log{" "}
+          <span class="muted">
+            {count(lines.value.length)} lines kept{lost.value ? ", some were lost" : ""}
+          </span>
         </h3>
         <Controls />
       </div>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard */}
       <div
         class={wrap.value ? "log wrap" : "log"}
         ref={box}
@@ -116,7 +118,9 @@ export function Log() {
           if (e.deltaY < 0) follow.value = false;
         }}
       >
-        {shown.length === 0 ? <p class="muted pad">{lines.value.length === 0 ? "The engine has said nothing yet." : "No line matches."}</p> : null}
+        {shown.length === 0 ? (
+          <p class="muted pad">{lines.value.length === 0 ? "The engine has said nothing yet." : "No line matches."}</p>
+        ) : null}
         {shown.map((l) => (
           <div key={l.seq} class={`log-line ${l.level}`}>
             <time title={utc(Date.parse(l.at))}>{clock(Date.parse(l.at), false)}</time>

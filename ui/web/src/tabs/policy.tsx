@@ -1,8 +1,8 @@
 // The Policy screen: what runs, a draft beside it, what the draft would change, and the way back.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { DryRun, VerdictCount } from "../api";
 import * as act from "../actions";
+import type { DryRun, VerdictCount } from "../api";
 import { clock, count, duration, instant, percent, shortRev, utc } from "../core/format";
 import { lineDiff, settingChanges } from "../core/textdiff";
 import { Dialog } from "../parts/dialogs";
@@ -36,7 +36,6 @@ function Editor() {
       <div class="editor">
         <pre class="gutter" ref={gutter} aria-hidden="true">
           {lines.map((_, i) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: a line has no other identity than its number
             <span key={i} class={wrong.has(i + 1) ? "wrong" : ""}>
               {i + 1}
             </span>
@@ -133,7 +132,9 @@ function Actions() {
 function Changes() {
   const before = d.running.value?.text ?? "";
   if (!d.changed.value) {
-    return <p class="muted pad">The draft is what runs. Change it, then check it; nothing is applied before you say so.</p>;
+    return (
+      <p class="muted pad">The draft is what runs. Change it, then check it; nothing is applied before you say so.</p>
+    );
   }
   const changes = settingChanges(before, d.text.value);
   return (
@@ -154,10 +155,8 @@ function Changes() {
       </section>
       <section class="card">
         <h3>Lines that change</h3>
-        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls sideways must be reachable by keyboard */}
-        <pre class="diff" tabIndex={0} aria-label="Unified diff">
+        <pre class="diff" tabIndex={0} role="region" aria-label="Unified diff">
           {lineDiff(before, d.text.value).map((l, i) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: lines of a diff repeat and never move
             <span key={i} class={l.kind}>
               {l.kind === "skip" ? "⋯" : `${l.kind === "add" ? "+" : l.kind === "drop" ? "−" : " "} ${l.text}`}
             </span>
@@ -217,7 +216,8 @@ function DryRunResult() {
         </tbody>
       </table>
       <p class="caveat">
-        {run.caveat} {run.flip_count > 0 ? `${percent(run.after_first_flip, 0)} of the arrivals came after the first flip.` : ""}
+        {run.caveat}{" "}
+        {run.flip_count > 0 ? `${percent(run.after_first_flip, 0)} of the arrivals came after the first flip.` : ""}
         {run.skipped > 0 ? ` ${count(run.skipped)} arrivals that no policy judges were left out.` : ""}
       </p>
       {run.flip_count === 0 ? <p>No decision would have been different.</p> : <Flips run={run} />}
@@ -314,7 +314,12 @@ function History() {
                 {i === 0 ? (
                   <span class="now">running</span>
                 ) : (
-                  <button type="button" class="button" disabled={d.busy.value !== ""} onClick={() => void d.revert(h.rev)}>
+                  <button
+                    type="button"
+                    class="button"
+                    disabled={d.busy.value !== ""}
+                    onClick={() => void d.revert(h.rev)}
+                  >
                     Revert to it
                   </button>
                 )}
@@ -356,8 +361,8 @@ function Confirm() {
   return (
     <Dialog title="Apply a stricter policy?" class="token" onClose={close}>
       <p>
-        In the recorded window this draft would have refused {percent(refusedShare(run.new), 0)} of the arrivals, instead of{" "}
-        {percent(refusedShare(run.old), 0)}.
+        In the recorded window this draft would have refused {percent(refusedShare(run.new), 0)} of the arrivals,
+        instead of {percent(refusedShare(run.old), 0)}.
       </p>
       <div class="row">
         <button type="button" class="button" onClick={close}>
