@@ -84,7 +84,7 @@ func (a *Admission) Decide(ctx context.Context, arr admission.Arrival) admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock()
-	gone := a.c.Withdraw(now, arr.ID)
+	a.c.Withdraw(now, arr.ID)
 	delete(a.held, arr.ID)
 	a.poke()
 	select {
@@ -93,9 +93,7 @@ func (a *Admission) Decide(ctx context.Context, arr admission.Arrival) admission
 		return v
 	default:
 	}
-	if gone || v.HeldFor == 0 {
-		v.HeldFor = now.Sub(since)
-	}
+	v.HeldFor = now.Sub(since)
 	return v
 }
 

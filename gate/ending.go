@@ -101,12 +101,12 @@ func (f *flow) noteEngineError() {
 }
 
 // convert turns an error that came as a stream's first event into a real status, while that is still possible.
-// 503 is the engine's full queue and becomes engine_full; any other keeps the engine's code, 500 where it has none.
+// 503 and 529 are the engine's full queue and become engine_full; any other keeps the engine's code, 500 where it has none.
 func (f *flow) convert(ev dialect.FirstEvent) {
 	f.cancel()
 	f.closeFilter()
 	a := f.a
-	if ev.Code == http.StatusServiceUnavailable {
+	if ev.Code == http.StatusServiceUnavailable || ev.Code == dialect.StatusOverloaded {
 		a.out.result.Ending, a.out.err = dialect.EndRefused, "the engine's queue was full"
 		a.reject(reason.EngineFull, "", engineFullWait)
 		return
