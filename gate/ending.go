@@ -100,17 +100,25 @@ func (f *flow) noteEngineError() {
 	}
 }
 
+// engineFull refuses a request that the engine's own queue had no room for: in the caller's shape, and with a time to
+// come back, which engines do not give.
+func (f *flow) engineFull() {
+	f.cancel()
+	f.closeFilter()
+	f.a.out.result.Ending, f.a.out.err = dialect.EndRefused, "the engine's queue was full"
+	f.a.reject(reason.EngineFull, "", engineFullWait)
+}
+
 // convert turns an error that came as a stream's first event into a real status, while that is still possible.
 // 503 and 529 are the engine's full queue and become engine_full; any other keeps the engine's code, 500 where it has none.
 func (f *flow) convert(ev dialect.FirstEvent) {
+	if full(ev.Code) {
+		f.engineFull()
+		return
+	}
 	f.cancel()
 	f.closeFilter()
 	a := f.a
-	if ev.Code == http.StatusServiceUnavailable || ev.Code == dialect.StatusOverloaded {
-		a.out.result.Ending, a.out.err = dialect.EndRefused, "the engine's queue was full"
-		a.reject(reason.EngineFull, "", engineFullWait)
-		return
-	}
 	status := ev.Code
 	if status < 400 || status > 599 {
 		status = http.StatusInternalServerError

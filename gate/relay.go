@@ -172,11 +172,21 @@ func (f *flow) onHead(h head) (more bool) {
 	if f.committed {
 		return true
 	}
+	if full(h.resp.StatusCode) {
+		// Said with a status of its own, but without Retry-After and in the engine's own shape.
+		f.engineFull()
+		return false
+	}
 	if !a.out.events || h.resp.StatusCode != http.StatusOK || a.s.o.FirstEventWait < 0 {
 		return f.commit()
 	}
 	f.first.Reset(a.s.o.FirstEventWait)
 	return true
+}
+
+// full: what engines answer when their own queue is full.
+func full(status int) bool {
+	return status == http.StatusServiceUnavailable || status == dialect.StatusOverloaded
 }
 
 func isEventStream(r *http.Response) bool {

@@ -122,6 +122,26 @@ func TestInStreamQueueFullBecomesReal503(t *testing.T) {
 	}
 }
 
+// Without a stream engines use the status itself, but give no Retry-After, and SGLang's body is flat.
+func TestEnginesOwn503GetsARetryAfterInTheCallersShape(t *testing.T) {
+	for _, status := range []int{http.StatusServiceUnavailable, 529} {
+		r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(`{"object":"error","message":"The request queue is full.","type":"ServiceUnavailable","code":503}`))
+		}, nil)
+		resp, body := r.get("POST", chatPath, chatBody)
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+			resp.Header.Get("X-Admitd-Reason") != "engine_full" || !strings.Contains(body, `{"error":{"message":`) {
+			t.Errorf("%d: status %d, headers %v, body %s", status, resp.StatusCode, resp.Header, body)
+		}
+		if o := r.outcome(1); o.Ending != string(dialect.EndRefused) {
+			t.Errorf("%d: ending %s", status, o.Ending)
+		}
+		r.idle()
+	}
+}
+
 func TestOtherFirstEventErrorKeepsItsStatus(t *testing.T) {
 	for code, want := range map[int]int{400: 400, 404: 404, 500: 500, 0: 500} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
