@@ -20,8 +20,9 @@ type finding struct {
 func (e *env) checkCommand() *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "check configuration and policy without starting anything",
+		UsageText: "admitd check [flags] [-- engine arguments]",
 		Flags: append(configFlags(), outputFlag(),
-			&cli.BoolFlag{Name: "effective", Usage: "print the configuration that is in force, defaults included"},
+			&cli.BoolFlag{Name: "effective", Usage: "print the configuration that is in force, defaults included, as YAML"},
 			&cli.BoolFlag{Name: "strict", Usage: "exit 3 when there are findings"},
 		),
 		Action: e.check,
@@ -29,6 +30,9 @@ func (e *env) checkCommand() *cli.Command {
 }
 
 func (e *env) check(ctx *cli.Context) error {
+	if ctx.Bool("effective") && ctx.String("output") == "json" {
+		return usage("check: --effective prints YAML; leave -o json away")
+	}
 	c, err := e.loadConfig(ctx)
 	if err != nil {
 		return err
@@ -52,8 +56,12 @@ func (e *env) check(ctx *cli.Context) error {
 		_, err = e.stdout.Write(out)
 		return err
 	}
-	var found []finding
-	if c.Model == "" && c.Engine.Kind != "external" {
+	file := ctx.String("config")
+	if file == "" {
+		file = "no file: defaults, environment and flags"
+	}
+	found := []finding{}
+	if c.Model == "" {
 		found = append(found, finding{"warning", "no model is set; serve needs --model"})
 	}
 	if len(c.Keys) == 0 {
@@ -64,7 +72,7 @@ func (e *env) check(ctx *cli.Context) error {
 	}
 	result := map[string]any{"policy": compiled.Policy.Name(), "policy_rev": compiled.Rev, "findings": found}
 	err = e.output(ctx, result, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "configuration\tok\npolicy\t%s@%s (%s) ok\n", compiled.Policy.Name(), compiled.Rev, name)
+		_, _ = fmt.Fprintf(w, "configuration\tok (%s)\npolicy\tok (%s): %s@%s\n", file, name, compiled.Policy.Name(), compiled.Rev)
 		for _, f := range found {
 			_, _ = fmt.Fprintf(w, "%s\t%s\n", f.Level, f.Text)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -37,9 +38,9 @@ func (e *env) doctorCommand() *cli.Command {
 			problems := false
 			err := e.output(ctx, found, func(w io.Writer) {
 				for _, c := range found {
-					fmt.Fprintf(w, "%s\t%s\t%s\n", c.Level, c.Name, c.Text)
+					fmt.Fprintf(w, "%s\t%s\t%s\n", c.Level, c.Name, strings.ReplaceAll(c.Text, "\n", "\n\t\t"))
 					if c.Fix != "" {
-						fmt.Fprintf(w, "\t\t-> %s\n", c.Fix)
+						fmt.Fprintf(w, "\t\t-> %s\n", strings.ReplaceAll(c.Fix, "\n", "\n\t\t   "))
 					}
 				}
 			})
@@ -87,7 +88,9 @@ func policyCheckup(file string) checkup {
 func engineCheckup(ctx context.Context, e config.Engine) checkup {
 	kind, binary, err := app.FindEngine(ctx, e)
 	if err != nil {
-		return checkup{"engine", "problem", err.Error(), "pip install vllm; or try --engine sim"}
+		// The first line says what is missing, the others what to do.
+		what, fix, _ := strings.Cut(err.Error(), "\n")
+		return checkup{"engine", "problem", what, strings.ReplaceAll(strings.TrimSpace(fix), "\n  ", "\n")}
 	}
 	if binary == "" {
 		return checkup{"engine", "ok", string(kind), ""}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -50,7 +48,7 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	logs, err := c.Logs(ctx.Context, 0, n)
+	logs, err := e.lastLogs(ctx, c, n)
 	if err != nil {
 		return err
 	}
@@ -61,9 +59,9 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 	if !ctx.Bool("follow") {
 		return nil
 	}
-	stop, cancel := signal.NotifyContext(ctx.Context, syscall.SIGINT, syscall.SIGTERM)
-	defer cancel()
-	err = c.FollowLogs(stop, logs.Next, func(l api.LogEvent) error {
+	stop := newStopper()
+	defer stop.release()
+	err = c.FollowLogs(stop.ctx, logs.Next, func(l api.LogEvent) error {
 		if l.Lost {
 			_, err := fmt.Fprintln(e.stderr, "(older lines were lost)")
 			return err
@@ -71,10 +69,16 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 		e.printLine(l.Seq, l.At, l.Text, asJSON)
 		return nil
 	})
-	if stop.Err() != nil {
-		return &exitError{code: exitInterrupted}
+	if stop.ctx.Err() != nil {
+		return stop.exit()
 	}
 	return err
+}
+
+func (e *env) lastLogs(ctx *cli.Context, c *client.Client, n int) (api.EngineLogs, error) {
+	asking, done := asking(ctx)
+	defer done()
+	return c.Logs(asking, 0, n)
 }
 
 func (e *env) printLine(seq uint64, at time.Time, text string, asJSON bool) {
@@ -86,14 +90,20 @@ func (e *env) printLine(seq uint64, at time.Time, text string, asJSON bool) {
 }
 
 func (e *env) engineRestart(ctx *cli.Context) error {
+	if ctx.Duration("timeout") <= 0 {
+		return usage("engine restart: --timeout %s: must be above 0", ctx.Duration("timeout"))
+	}
 	c, err := e.client(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := c.Engine(ctx.Context)
+	asking, done := asking(ctx)
+	defer done()
+	before, err := c.Engine(asking)
 	if err != nil {
 		return err
 	}
+	// Not bounded: it answers when the requests in flight have ended.
 	res, err := c.RestartEngine(ctx.Context)
 	if err != nil {
 		return err
@@ -116,6 +126,8 @@ func waitRestarted(ctx context.Context, c *client.Client, before supervisor.Stat
 	for {
 		now, err := c.Engine(ctx)
 		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("the engine is not ready after %s: %w", limit, ctx.Err())
 		case err != nil:
 			return err
 		case now.State == supervisor.Ready && !now.ReadyAt.Equal(before.ReadyAt):
@@ -125,7 +137,6 @@ func waitRestarted(ctx context.Context, c *client.Client, before supervisor.Stat
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the engine is not ready after %s: %w", limit, ctx.Err())
 		case <-tick.C:
 		}
 	}

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -24,29 +25,32 @@ type env struct {
 }
 
 // strict makes every command refuse what cli would silently ignore: flags after an argument, arguments that nobody
-// takes, and -- where there is no engine to pass arguments to.
-func (e *env) strict(commands ...*cli.Command) []*cli.Command {
+// takes, and -- where there is no engine to pass arguments to. parent is how the commands are reached.
+func (e *env) strict(parent string, commands ...*cli.Command) []*cli.Command {
 	for _, c := range commands {
-		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usage("%w", err) }
+		path := parent + " " + c.Name
+		c.OnUsageError = e.usageError
 		c.HideHelpCommand = true
+		dress(path, c)
 		if len(c.Subcommands) > 0 {
-			c.Subcommands = e.strict(c.Subcommands...)
+			c.Subcommands = e.strict(path, c.Subcommands...)
 			c.Action = e.noCommand
 			continue
 		}
 		action, takes := c.Action, strings.Fields(c.ArgsUsage)
 		c.Action = func(ctx *cli.Context) error {
 			if err := e.checkArgs(ctx, takes); err != nil {
-				return err
+				return e.at(ctx, err)
 			}
-			return action(ctx)
+			return e.at(ctx, action(ctx))
 		}
 	}
 	return commands
 }
 
+// checkArgs finds mistakes in the call before anything is done.
 func (e *env) checkArgs(ctx *cli.Context, takes []string) error {
-	name := ctx.Command.Name
+	name := strings.TrimPrefix(ctx.Command.HelpName, "admitd ")
 	for _, a := range ctx.Args().Slice() {
 		if strings.HasPrefix(a, "-") && a != "-" {
 			return usage("%s: %s stands after an argument, where flags are not read; put flags first", name, a)
@@ -67,6 +71,9 @@ func (e *env) checkArgs(ctx *cli.Context, takes []string) error {
 	if e.hasEngineArgs && name != "serve" && name != "check" {
 		return usage("%s: nothing takes arguments after --", name)
 	}
+	if m := ctx.String("output"); m != "" && m != "table" && m != "json" {
+		return usage("%s: -o %s: must be table or json", name, m)
+	}
 	return nil
 }
 
@@ -79,51 +86,45 @@ func atMost(takes []string) string {
 
 // noCommand is what runs when no command was recognised.
 func (e *env) noCommand(ctx *cli.Context) error {
-	commands := ctx.App.Commands
-	if ctx.Command != nil && len(ctx.Command.Subcommands) > 0 {
-		commands = ctx.Command.Subcommands
-	}
-	if ctx.NArg() == 0 {
-		if ctx.Command != nil && ctx.Command.Name != "" && ctx.Command.Name != ctx.App.Name {
-			return usage("%s: which of %s?", ctx.Command.Name, strings.Join(names(commands), ", "))
-		}
-		return cli.ShowAppHelp(ctx)
+	commands, where, inner := ctx.App.Commands, "", false
+	if ctx.Command != nil && ctx.Command.Name != "" && ctx.Command.Name != ctx.App.Name {
+		commands, where, inner = ctx.Command.Subcommands, ctx.Command.Name+": ", true
 	}
 	word := ctx.Args().First()
-	hint := ""
-	if s := cli.SuggestCommand(commands, word); s != "" {
-		hint = fmt.Sprintf("; did you mean %s?", s)
+	switch {
+	case ctx.Bool("version"):
+		return e.printVersion("table")
+	case e.hasEngineArgs:
+		return e.at(ctx, usage("%snothing takes arguments after --", where))
+	case word == "help" && inner:
+		return cli.ShowSubcommandHelp(ctx)
+	case word != "":
+		return e.at(ctx, usage("%sunknown command %q%s", where, word, didYouMean("", word, names(commands))))
+	case inner:
+		return e.at(ctx, usage("%swhich of %s?", where, strings.Join(names(commands), ", ")))
 	}
-	return usage("unknown command %q%s", word, hint)
-}
-
-func names(commands []*cli.Command) []string {
-	out := make([]string, 0, len(commands))
-	for _, c := range commands {
-		out = append(out, c.Name)
-	}
-	return out
+	return cli.ShowAppHelp(ctx)
 }
 
 // outputFlag is -o table|json for commands that print something.
 func outputFlag() cli.Flag {
-	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "table or json"}
+	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "`FORM` of what is printed: table or json"}
 }
 
 // output prints v as JSON, or lets table print it.
 func (e *env) output(ctx *cli.Context, v any, table func(w io.Writer)) error {
-	switch mode := ctx.String("output"); mode {
-	case "json":
+	return e.print(ctx.String("output"), v, table)
+}
+
+func (e *env) print(mode string, v any, table func(w io.Writer)) error {
+	if mode == "json" {
 		enc := json.NewEncoder(e.stdout)
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
-	case "table":
-		w := tabwriter.NewWriter(e.stdout, 0, 4, 2, ' ', 0)
-		table(w)
-		return w.Flush()
-	default:
-		return usage("-o %s: must be table or json", mode)
 	}
+	w := tabwriter.NewWriter(e.stdout, 0, 4, 2, ' ', 0)
+	table(w)
+	return w.Flush()
 }
 
 // adminFlags say which admitd to talk to.
@@ -136,19 +137,28 @@ func adminFlags(more ...cli.Flag) []cli.Flag {
 	)
 }
 
-// client connects to the admin API. A missing token file is no error: reading on loopback needs none.
+// client connects to the admin API. A missing token file is no error: reading on loopback needs none. --token-file is the
+// more deliberate choice, so it wins over ADMITD_TOKEN.
 func (e *env) client(ctx *cli.Context) (*client.Client, error) {
-	token := os.Getenv("ADMITD_TOKEN")
-	if token == "" {
+	token := strings.TrimSpace(os.Getenv("ADMITD_TOKEN"))
+	if token == "" || ctx.String("token-file") != "" {
 		dir, err := app.StateDir(ctx.String("state-dir"))
 		if err != nil {
 			return nil, err
 		}
 		file := app.TokenFile(ctx.String("token-file"), dir)
 		token, err = app.ReadToken(file)
-		if err != nil && (ctx.IsSet("token-file") || !errors.Is(err, os.ErrNotExist)) {
+		if err != nil && (ctx.String("token-file") != "" || !errors.Is(err, os.ErrNotExist)) {
 			return nil, err
 		}
 	}
 	return client.New(client.Options{Address: ctx.String("admin"), Token: token, Pool: ctx.String("pool")})
+}
+
+// answerWithin bounds a question that the admin API answers from memory.
+const answerWithin = 30 * time.Second
+
+// asking is the context of one such question: whoever holds the port without answering must not hold us for ever.
+func asking(ctx *cli.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx.Context, answerWithin)
 }

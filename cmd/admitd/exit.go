@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
-	"strings"
 
 	"admitd/gate/policy"
 	"admitd/internal/app"
@@ -27,10 +27,13 @@ const (
 	exitTerminated   = 143
 )
 
-// exitError carries an exit code. Err nil means that everything has been said already.
+// exitError carries an exit code. err nil means that everything has been said already.
 type exitError struct {
 	code int
 	err  error
+	// usage is set for mistakes in the call itself; help is the command whose help tells more, "" for admitd's own.
+	usage bool
+	help  string
 }
 
 func (e *exitError) Error() string {
@@ -44,7 +47,7 @@ func (e *exitError) Unwrap() error { return e.err }
 
 // usage is an error in how the program was called.
 func usage(format string, args ...any) error {
-	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
+	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...), usage: true}
 }
 
 // report prints an error and gives the exit code.
@@ -57,21 +60,34 @@ func (e *env) report(err error) int {
 	if errors.As(err, &ee) && ee.err == nil {
 		return code
 	}
-	text := strings.TrimPrefix(err.Error(), "flag provided but not defined: ")
-	if text != err.Error() {
-		text = "unknown flag " + text
-	}
-	_, _ = fmt.Fprintf(e.stderr, "admitd: %s\n", text)
-	if ee != nil && ee.code == exitUsage {
-		_, _ = fmt.Fprintln(e.stderr, "Run `admitd --help`, or `admitd COMMAND --help`.")
+	_, _ = fmt.Fprintf(e.stderr, "admitd: %s%s\n", err, remedy(err))
+	if ee != nil && ee.usage {
+		help := ee.help
+		if help == "" {
+			help = "admitd"
+		}
+		_, _ = fmt.Fprintf(e.stderr, "`%s --help` tells more.\n", help)
 	}
 	return code
+}
+
+// remedy says what to do where the error itself, which was made elsewhere, does not.
+func remedy(err error) string {
+	var p *client.ProblemError
+	switch {
+	case errors.As(err, &p) && p.Status == http.StatusUnauthorized:
+		return " It is in admin.token of the serving admitd's state folder: name it with --state-dir or --token-file, or set ADMITD_TOKEN."
+	case errors.Is(err, context.DeadlineExceeded) && err.Error() == context.DeadlineExceeded.Error():
+		return ": nothing answered within " + answerWithin.String() + "; is that admitd's admin listener?"
+	}
+	return ""
 }
 
 func codeOf(err error) int {
 	var ee *exitError
 	var strictErr *strict.Error
 	var needs *policy.NeedsError
+	var setup *app.SetupError
 	switch {
 	case errors.As(err, &ee):
 		return ee.code
@@ -81,7 +97,7 @@ func codeOf(err error) int {
 		return exitPrecondition
 	case errors.Is(err, app.ErrEngineFailed):
 		return exitEngine
-	case errors.Is(err, app.ErrNoEngine):
+	case errors.As(err, &setup):
 		return exitUsage
 	case errors.Is(err, os.ErrNotExist):
 		return exitUsage
@@ -89,6 +105,8 @@ func codeOf(err error) int {
 		return exitUnreachable
 	case errors.Is(err, client.ErrPrecondition):
 		return exitPrecondition
+	case errors.Is(err, client.ErrInvalid):
+		return exitUsage
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
 	}

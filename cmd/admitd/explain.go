@@ -21,7 +21,9 @@ func (e *env) explainCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			it, err := c.Decision(ctx.Context, ctx.Args().First())
+			asking, done := asking(ctx)
+			defer done()
+			it, err := c.Decision(asking, ctx.Args().First())
 			if err != nil {
 				return err
 			}

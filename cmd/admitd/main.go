@@ -30,7 +30,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		own, rest = args[:split], args[split+1:]
 	}
 	e := &env{stdout: stdout, stderr: stderr, engineArgs: rest, hasEngineArgs: split >= 0}
-	return e.report(e.app().Run(own))
+	return e.report(e.app().Run(helpLast(own)))
 }
 
 // app is the command tree. cli's own ways of ending the process and of printing errors are switched off.
@@ -39,10 +39,12 @@ func (e *env) app() *cli.App {
 		Name: "admitd", Usage: "the front door of a self-hosted LLM", Version: version,
 		Writer: e.stdout, ErrWriter: e.stderr,
 		HideVersion: true, HideHelpCommand: true, DisableSliceFlagSeparator: true,
-		ExitErrHandler: func(*cli.Context, error) {},
-		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return usage("%w", err) },
-		Action:         e.noCommand,
-		Commands: e.strict(
+		CustomAppHelpTemplate: appHelp,
+		ExitErrHandler:        func(*cli.Context, error) {},
+		OnUsageError:          e.usageError,
+		Flags:                 []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "print the version", DisableDefaultText: true}},
+		Action:                e.noCommand,
+		Commands: e.strict("admitd",
 			e.serveCommand(), e.checkCommand(), e.doctorCommand(),
 			e.statusCommand(), e.tapCommand(), e.explainCommand(), e.reloadCommand(), e.policyCommand(), e.engineCommand(),
 			simCommand(), e.completionCommand(), e.versionCommand(),

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"admitd/gate/policy"
+	"admitd/ui/client"
 )
 
 func (e *env) policyCommand() *cli.Command {
@@ -26,7 +29,7 @@ func (e *env) policyCommand() *cli.Command {
 			},
 			{
 				Name: "diff", Usage: "compare a policy file with the running policy", ArgsUsage: "FILE", Flags: adminFlags(outputFlag()),
-				Description: "Ends with 3 when they differ.", Action: e.policyDiff,
+				Description: "FILE may be - for standard input. Ends with 3 when they differ.", Action: e.policyDiff,
 			},
 			{
 				Name: "revert", Usage: "go back to an earlier revision (default: the one before)", ArgsUsage: "[REV]",
@@ -41,22 +44,25 @@ func (e *env) policyShow(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc, err := c.Policy(ctx.Context)
+	asking, done := asking(ctx)
+	defer done()
+	doc, err := c.Policy(asking)
 	if err != nil {
 		return err
 	}
-	return e.output(ctx, doc, func(w io.Writer) {
-		fmt.Fprintf(w, "# %s@%s, from %s, since %s\n", doc.Name, doc.Rev, doc.Source, doc.At.Local().Format("2006-01-02 15:04:05"))
+	return e.output(ctx, doc, func(io.Writer) {
+		// Not through the table: the text must come out as it went in, so that it can be edited and applied.
+		fmt.Fprintf(e.stdout, "# %s@%s, from %s, since %s\n", doc.Name, doc.Rev, doc.Source, doc.At.Local().Format("2006-01-02 15:04:05"))
 		for _, n := range doc.Needs {
-			fmt.Fprintf(w, "# needs %s (%s): %s\n", n.Signal, n.State, n.Why)
+			fmt.Fprintf(e.stdout, "# needs %s (%s): %s\n", n.Signal, n.State, n.Why)
 		}
-		fmt.Fprint(w, doc.Text)
+		fmt.Fprintln(e.stdout, strings.TrimSuffix(doc.Text, "\n"))
 	})
 }
 
 func readFileOrStdin(name string) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(io.LimitReader(os.Stdin, 1<<20))
+		return io.ReadAll(io.LimitReader(os.Stdin, 2<<20)) // more than any policy may have: cut ones are refused as too long
 	}
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -74,9 +80,11 @@ func (e *env) policyApply(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	res, err := c.PutPolicy(ctx.Context, text, ctx.String("if-match"), ctx.String("note"))
+	asking, done := asking(ctx)
+	defer done()
+	res, err := c.PutPolicy(asking, text, ctx.String("if-match"), ctx.String("note"))
 	if err != nil {
-		return places(err)
+		return places(err, ctx.Args().First())
 	}
 	return e.printReload(ctx, res)
 }
@@ -94,7 +102,9 @@ func (e *env) policyDiff(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc, err := c.Policy(ctx.Context)
+	asking, done := asking(ctx)
+	defer done()
+	doc, err := c.Policy(asking)
 	if err != nil {
 		return err
 	}
@@ -121,9 +131,14 @@ func (e *env) policyRevert(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	res, err := c.Revert(ctx.Context, ctx.Args().First())
+	asking, done := asking(ctx)
+	defer done()
+	res, err := c.Revert(asking, ctx.Args().First())
+	if errors.Is(err, client.ErrNotFound) {
+		return fmt.Errorf("%w; the revisions that are kept are on the dashboard's policy page and in GET /api/v1/policy/history", err)
+	}
 	if err != nil {
-		return places(err)
+		return places(err, "")
 	}
 	return e.printReload(ctx, res)
 }

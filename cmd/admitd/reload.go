@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"admitd/internal/strict"
 	"admitd/ui/api"
 	"admitd/ui/client"
 )
@@ -20,9 +22,11 @@ func (e *env) reloadCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			res, err := c.Reload(ctx.Context)
+			asking, done := asking(ctx)
+			defer done()
+			res, err := c.Reload(asking)
 			if err != nil {
-				return places(err)
+				return places(err, "")
 			}
 			return e.printReload(ctx, res)
 		},
@@ -38,30 +42,24 @@ func (e *env) printReload(ctx *cli.Context, res api.ReloadResult) error {
 	})
 }
 
-// places turns a refusal into one line per mistake, with the exit code of a mistake in a file.
-func places(err error) error {
+// places turns a refusal into one line per mistake, with the exit code of a mistake in a file. file is what was sent.
+func places(err error, file string) error {
 	var p *client.ProblemError
-	if !errors.As(err, &p) || (len(p.Errors) == 0 && len(p.Fields) == 0) {
+	switch {
+	case !errors.As(err, &p):
 		return err
-	}
-	text := ""
-	for _, pl := range p.Errors {
-		file := pl.File
-		if file == "" {
-			file = "policy"
+	case len(p.Errors) > 0:
+		text := "refused, nothing was changed:"
+		for _, at := range p.Errors {
+			if at.File == "" {
+				at.File = file
+			}
+			text += "\n" + strict.Place{File: at.File, Line: at.Line, Column: at.Column, Field: at.Field, Text: at.Text}.String()
 		}
-		field := pl.Field
-		if field != "" {
-			field += ": "
-		}
-		text += fmt.Sprintf("\n  %s:%d:%d: %s%s", file, pl.Line, pl.Column, field, pl.Text)
+		return &exitError{code: exitUsage, err: errors.New(text)}
+	case len(p.Fields) > 0:
+		text := "refused, nothing was changed; a reload cannot change:\n  " + strings.Join(p.Fields, "\n  ")
+		return &exitError{code: exitPrecondition, err: errors.New(text)}
 	}
-	for _, f := range p.Fields {
-		text += "\n  " + f
-	}
-	code := exitUsage
-	if len(p.Errors) == 0 {
-		code = exitPrecondition
-	}
-	return &exitError{code: code, err: fmt.Errorf("%w; nothing was changed:%s", err, text)}
+	return err
 }

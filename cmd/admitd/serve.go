@@ -25,20 +25,20 @@ func configFlags() []cli.Flag {
 	}
 	return []cli.Flag{
 		str("config", "configuration `FILE` (docs/configuration.md)"),
-		str("model", "`MODEL` to serve: a short name, a hub name or a folder"),
-		str("model-name", "`NAME` that callers use for the model"),
-		str("engine", "`KIND`: auto, vllm, sglang, sim or external"),
-		str("engine-url", "base `URL` of an external engine"),
-		str("engine-binary", "`PATH` of the engine's program"),
-		&cli.IntFlag{Name: "engine-port", Usage: "let vLLM listen on this loopback `PORT` instead of a unix socket", EnvVars: []string{"ADMITD_ENGINE_PORT"}},
-		str("policy", "policy `FILE` (docs/policies.md)"),
-		str("listen", "`ADDRESS` of the model API (default 127.0.0.1:8080)"),
-		str("admin", "`ADDRESS` of dashboard and admin API (default 127.0.0.1:8081)"),
+		str("model", "`MODEL` to serve: a short name, a hub name or a folder; for an external engine the name it serves"),
+		str("model-name", "`NAME` that callers use for the model (default: MODEL)"),
+		str("engine", "`KIND` of engine: auto (vLLM, then SGLang, as found), vllm, sglang, sim or external (default: auto)"),
+		str("engine-url", "base `URL` of an engine that somebody else runs, for instance http://127.0.0.1:8000"),
+		str("engine-binary", "`PATH` of the engine's program; for SGLang its Python (default: as found on PATH)"),
+		&cli.IntFlag{Name: "engine-port", Usage: "let vLLM listen on this loopback `PORT`", DefaultText: "a unix socket", EnvVars: []string{"ADMITD_ENGINE_PORT"}},
+		str("policy", "policy `FILE` (docs/policies.md; default: the built-in policy)"),
+		str("listen", "`ADDRESS` of the model API (default: 127.0.0.1:8080)"),
+		str("admin", "`ADDRESS` of dashboard and admin API (default: 127.0.0.1:8081)"),
 		&cli.BoolFlag{Name: "allow-anonymous", Usage: "serve callers without a key on an address that others can reach", EnvVars: []string{"ADMITD_ALLOW_ANONYMOUS"}},
-		str("state-dir", "`FOLDER` for what admitd remembers"),
-		str("journal-dir", "`FOLDER` for the decision record on disk"),
-		str("log-level", "debug, info, warn or error"),
-		str("log-format", "text or json"),
+		str("state-dir", "`FOLDER` for what admitd remembers (default: $XDG_STATE_HOME/admitd or ~/.local/state/admitd)"),
+		str("journal-dir", "`FOLDER` for the decision record on disk (default: memory only)"),
+		str("log-level", "`LEVEL` of the log: debug, info, warn or error (default: info)"),
+		str("log-format", "`FORM` of the log: text or json (default: text)"),
 	}
 }
 
@@ -63,7 +63,7 @@ func (e *env) loadConfig(ctx *cli.Context) (config.Config, error) {
 			"engine-binary": &c.Engine.Binary, "policy": &c.PolicyFile, "listen": &c.Listen, "admin": &c.Admin.Listen,
 			"state-dir": &c.StateDir, "journal-dir": &c.Journal.Dir, "log-level": &c.Log.Level, "log-format": &c.Log.Format,
 		} {
-			if ctx.IsSet(name) {
+			if ctx.IsSet(name) && !emptyEnv(ctx, name) {
 				*target = ctx.String(name)
 			}
 		}
@@ -82,11 +82,21 @@ func (e *env) loadConfig(ctx *cli.Context) (config.Config, error) {
 	})
 }
 
+// emptyEnv reports whether all that sets a flag is an empty environment variable, which is how much that starts programs
+// writes "not set".
+func emptyEnv(ctx *cli.Context, name string) bool {
+	v, ok := os.LookupEnv(envName(name))
+	return ok && v == "" && ctx.String(name) == ""
+}
+
 func (e *env) serveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "serve", Usage: "launch the engine and open the gate",
+		UsageText: "admitd serve [flags] [-- engine arguments]",
 		Description: "Arguments after -- go to the engine and win over admitd's own:\n" +
-			"admitd serve --model Qwen2.5-0.5B -- --max-num-seqs 8",
+			"   admitd serve --model Qwen2.5-0.5B -- --max-num-seqs 8\n" +
+			"Flags win over environment variables, those over the file. The first Ctrl-C or SIGTERM lets open requests finish\n" +
+			"(engine.drain_timeout), a second one does not wait. SIGHUP reads configuration and policy again.",
 		Flags: append(configFlags(),
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no loading progress"},
 			&cli.StringFlag{Name: "ui-dir", Usage: "serve the dashboard from this `FOLDER` (for its developers)", EnvVars: []string{"ADMITD_UI_DIR"}},
@@ -100,15 +110,16 @@ func (e *env) serve(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Model == "" && c.Engine.Kind != "external" {
-		return usage("serve: which model? --model NAME, for instance --model Qwen2.5-0.5B")
+	if c.Model == "" {
+		return usage("serve: %s", noModel(c))
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	level := new(slog.LevelVar)
-	logger := e.logger(c.Log, level)
+	screen := e.screen()
+	logger := newLogger(screen, c.Log, level)
 	stop := newStopper()
 	defer stop.release()
 	hangup := make(chan os.Signal, 1)
@@ -117,8 +128,7 @@ func (e *env) serve(ctx *cli.Context) error {
 	err = app.Run(stop.ctx, app.Options{
 		Config: c, ConfigFile: ctx.String("config"), Version: version, Self: self, UIDir: ctx.String("ui-dir"),
 		Load:   func() (config.Config, error) { return e.loadConfig(ctx) },
-		Logger: logger, Level: level, Progress: e.progress(ctx), Terminal: isTerminal(e.stderr),
-		Hangup: hangup, Force: stop.force,
+		Logger: logger, Level: level, Progress: progress(ctx, screen), Hangup: hangup, Force: stop.force,
 	})
 	if err == nil || errors.Is(err, context.Canceled) {
 		return stop.exit()
@@ -126,25 +136,43 @@ func (e *env) serve(ctx *cli.Context) error {
 	return err
 }
 
-func (e *env) progress(ctx *cli.Context) io.Writer {
+// noModel says how to name the model.
+func noModel(c config.Config) string {
+	if c.Engine.Kind == "external" {
+		return "which model does that engine serve? --model NAME, as its /v1/models lists it"
+	}
+	return "which model? --model NAME, for instance --model Qwen2.5-0.5B"
+}
+
+func progress(ctx *cli.Context, s *app.Screen) *app.Screen {
 	if ctx.Bool("quiet") {
 		return nil
 	}
-	return e.stderr
+	return s
 }
 
-func (e *env) logger(l config.Log, level *slog.LevelVar) *slog.Logger {
+// screen is standard error, which may be a terminal that can repaint a line.
+func (e *env) screen() *app.Screen {
+	f, ok := e.stderr.(*os.File)
+	if !ok || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(f.Fd())) {
+		return app.NewScreen(e.stderr, nil)
+	}
+	return app.NewScreen(e.stderr, func() int {
+		cols, _, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			return 0
+		}
+		return cols
+	})
+}
+
+func newLogger(w io.Writer, l config.Log, level *slog.LevelVar) *slog.Logger {
 	_ = level.UnmarshalText([]byte(l.Level)) // checked with the configuration
 	o := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(e.stderr, o))
+		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	return slog.New(slog.NewTextHandler(e.stderr, o))
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // stopper turns signals into a stop: the first asks nicely, the second ends every wait.

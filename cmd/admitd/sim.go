@@ -21,11 +21,12 @@ import (
 // simCommand is `admitd sim`: a simulated engine in a process of its own.
 func simCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "sim",
-		Usage:     "run a simulated engine that speaks vLLM's or SGLang's dialect",
-		UsageText: "admitd sim [options]\n\nThe engine is simulated: no model is loaded and every token is made up.",
-		Flags:     simFlags(),
-		Action:    simAction,
+		Name:  "sim",
+		Usage: "run a simulated engine that speaks vLLM's or SGLang's dialect",
+		Description: "The engine is simulated: no model is loaded and every token is made up. `admitd serve --engine sim` runs it\n" +
+			"behind the gate; alone it is an engine to test against.",
+		Flags:  simFlags(),
+		Action: simAction,
 	}
 }
 
@@ -43,15 +44,15 @@ func simFlags() []cli.Flag {
 		&cli.StringFlag{Name: "dialect", Value: sim.VLLM, Usage: "`NAME` of the dialect: vllm or sglang"},
 		&cli.StringFlag{Name: "profile", Value: sim.DefaultProfile, Usage: "model and device to imitate, `NAME` is one of: " + strings.Join(profiles, ", ")},
 		&cli.Float64Flag{Name: "speed", Value: 1, Usage: "run `N` times faster than real time"},
-		&cli.IntFlag{Name: "max-num-seqs", Usage: "most requests running at once, `N` (256)"},
-		&cli.IntFlag{Name: "max-num-batched-tokens", Usage: "most tokens in one step, `N` (2048)"},
-		&cli.IntFlag{Name: "kv-blocks", Aliases: []string{"num-gpu-blocks-override"}, Usage: "`N` blocks of KV cache (from the profile)"},
-		&cli.IntFlag{Name: "block-size", Usage: "`N` tokens in a block (16)"},
-		&cli.IntFlag{Name: "max-model-len", Usage: "most tokens of prompt and answer, `N` (32768 or the KV cache)"},
-		&cli.IntFlag{Name: "max-num-queued-reqs", Aliases: []string{"max-queued-requests"}, Usage: "the engine's own queue limit, `N` requests (none)"},
-		&cli.IntFlag{Name: "max-num-queued-tokens", Usage: "the engine's own limit on prompt tokens in prefill, `N` (none)"},
+		&cli.IntFlag{Name: "max-num-seqs", Usage: "most requests running at once, `N`", DefaultText: "256"},
+		&cli.IntFlag{Name: "max-num-batched-tokens", Usage: "most tokens in one step, `N`", DefaultText: "2048"},
+		&cli.IntFlag{Name: "kv-blocks", Aliases: []string{"num-gpu-blocks-override"}, Usage: "`N` blocks of KV cache", DefaultText: "from the profile"},
+		&cli.IntFlag{Name: "block-size", Usage: "`N` tokens in a block", DefaultText: "16"},
+		&cli.IntFlag{Name: "max-model-len", Usage: "most tokens of prompt and answer, `N`", DefaultText: "32768 or the KV cache"},
+		&cli.IntFlag{Name: "max-num-queued-reqs", Aliases: []string{"max-queued-requests"}, Usage: "the engine's own queue limit, `N` requests", DefaultText: "none"},
+		&cli.IntFlag{Name: "max-num-queued-tokens", Usage: "the engine's own limit on prompt tokens in prefill, `N`", DefaultText: "none"},
 		&cli.BoolFlag{Name: "no-enable-prefix-caching", Usage: "switch the prefix cache off"},
-		&cli.IntFlag{Name: "median-output", Usage: "median `N` of tokens after which an answer ends by itself (160)"},
+		&cli.IntFlag{Name: "median-output", Usage: "median `N` of tokens after which an answer ends by itself", DefaultText: "160"},
 		&cli.Uint64Flag{Name: "seed", Usage: "`N` changes every answer's text and length"},
 		&cli.DurationFlag{Name: "load-time", Usage: "take `DURATION` to load"},
 		&cli.IntFlag{Name: "shutdown-timeout", Usage: "on SIGTERM let running requests go on for `SECONDS`"},

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -21,17 +23,28 @@ func (e *env) statusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			st, err := c.Status(ctx.Context)
+			asking, done := asking(ctx)
+			defer done()
+			st, err := c.Status(asking)
 			if err != nil {
 				return err
 			}
-			return e.output(ctx, st, func(w io.Writer) { printStatus(w, st) })
+			gate := "open"
+			if !st.Ready {
+				_, why, err := c.Ready(asking)
+				if err != nil {
+					return err
+				}
+				gate = "CLOSED: " + why
+			}
+			return e.output(ctx, st, func(w io.Writer) { printStatus(w, st, gate) })
 		},
 	}
 }
 
-func printStatus(w io.Writer, st api.Status) {
-	fmt.Fprintf(w, "admitd\t%s, up %s, gate %s\n", st.Version, since(st.Now, st.StartedAt), st.GateAddress)
+func printStatus(w io.Writer, st api.Status, gate string) {
+	fmt.Fprintf(w, "admitd\t%s, up %s\n", st.Version, since(st.Now, st.StartedAt))
+	fmt.Fprintf(w, "gate\t%s, %s\n", st.GateAddress, gate)
 	if st.Config.Problem != "" {
 		fmt.Fprintf(w, "last reload\tREFUSED (%s): %s\n", st.Config.LastReloadFrom, st.Config.Problem)
 	}
@@ -54,20 +67,39 @@ func printPool(w io.Writer, now time.Time, p api.PoolStatus) {
 	fmt.Fprintf(w, "policy\t%s@%s (%s, %s ago)\n", p.Policy.Name, p.Policy.Rev, p.Policy.Source, since(now, p.Policy.At))
 	fmt.Fprintf(w, "in flight\t%d (held %d), %d tokens reserved\n", p.Ledger.InFlight, p.Ledger.Held, p.Ledger.ReservedTokens)
 	for _, win := range p.Windows {
-		fmt.Fprintf(w, "last %s\t%d arrivals: %d admitted, %d deferred, %d rejected; goodput %s (%d of %d ended in time)\n",
-			time.Duration(win.Seconds)*time.Second, win.Arrivals, win.Admitted, win.Deferred, win.Rejected, percent(win.Goodput), win.SLOMet, win.Ended)
+		fmt.Fprintf(w, "last %d s\t%d arrivals: %d admitted, %d deferred, %d rejected; goodput %s (%d of %d ended in time)\n",
+			win.Seconds, win.Arrivals, win.Admitted, win.Deferred, win.Rejected, percent(win.Goodput), win.SLOMet, win.Ended)
 	}
-	fmt.Fprintf(w, "GPU\t%s %s\n", p.GPU.State, p.GPU.Why)
+	fmt.Fprintf(w, "GPU\t%s\n", gpuText(p.GPU))
 	for _, s := range p.Signals {
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, signalText(s))
 	}
+}
+
+// gpuText is the state, and how full each device's memory is where it tells.
+func gpuText(g api.GPU) string {
+	text := g.State
+	if g.Why != "" {
+		text += ": " + g.Why
+	}
+	for _, d := range g.Devices {
+		text += fmt.Sprintf("; %d %s", d.Index, d.Name)
+		if d.MemoryUsedBytes != nil && d.MemoryTotalBytes != nil {
+			text += fmt.Sprintf(" %.1f of %.1f GiB", float64(*d.MemoryUsedBytes)/(1<<30), float64(*d.MemoryTotalBytes)/(1<<30))
+		}
+	}
+	return text
 }
 
 func signalText(s journal.SignalView) string {
 	if s.Value == nil {
 		return fmt.Sprintf("%s: %s", s.State, s.Why)
 	}
-	text := fmt.Sprintf("%.4g %s, %d ms old", *s.Value, s.Unit, s.AgeMS)
+	value := strconv.FormatFloat(*s.Value, 'g', 4, 64)
+	if *s.Value == math.Trunc(*s.Value) {
+		value = strconv.FormatFloat(*s.Value, 'f', 0, 64)
+	}
+	text := fmt.Sprintf("%s %s, %d ms old", value, s.Unit, s.AgeMS)
 	if s.State != "live" {
 		text += fmt.Sprintf(", %s: %s", s.State, s.Why)
 	}

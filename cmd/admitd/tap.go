@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -35,18 +33,15 @@ func (e *env) tap(ctx *cli.Context) error {
 	if n := ctx.Int("last"); n < 0 || n > 1000 {
 		return usage("tap: --last %d: must be 0 to 1000", n)
 	}
-	if m := ctx.String("output"); m != "table" && m != "json" {
-		return usage("-o %s: must be table or json", m)
-	}
 	c, err := e.client(ctx)
 	if err != nil {
 		return err
 	}
-	stop, cancel := signal.NotifyContext(ctx.Context, syscall.SIGINT, syscall.SIGTERM)
-	defer cancel()
-	err = e.follow(stop, c, ctx)
-	if stop.Err() != nil {
-		return &exitError{code: exitInterrupted}
+	stop := newStopper()
+	defer stop.release()
+	err = e.follow(stop.ctx, c, ctx)
+	if stop.ctx.Err() != nil {
+		return stop.exit()
 	}
 	return err
 }

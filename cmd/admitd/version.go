@@ -11,11 +11,13 @@ import (
 func (e *env) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name: "version", Usage: "print the version", Flags: []cli.Flag{outputFlag()},
-		Action: func(ctx *cli.Context) error {
-			v := map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
-			return e.output(ctx, v, func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "admitd %s (%s, %s)\n", version, v["go"], v["platform"])
-			})
-		},
+		Action: func(ctx *cli.Context) error { return e.printVersion(ctx.String("output")) },
 	}
+}
+
+func (e *env) printVersion(mode string) error {
+	v := map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	return e.print(mode, v, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "admitd %s (%s, %s)\n", version, v["go"], v["platform"])
+	})
 }

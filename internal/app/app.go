@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,27 +40,35 @@ type Options struct {
 	UIDir  string
 	Logger *slog.Logger
 	Level  *slog.LevelVar
-	// Progress receives the loading lines; nil means none. Terminal says whether it can repaint a line.
-	Progress io.Writer
-	Terminal bool
+	// Progress receives the loading lines; nil means none.
+	Progress *Screen
 	// Hangup delivers SIGHUP.
 	Hangup <-chan os.Signal
 	// Force is closed when the person asked a second time to stop: no more grace.
 	Force <-chan struct{}
 }
 
-// ErrEngineFailed: the engine did not start, or crashed until the budget was spent.
+// ErrEngineFailed: the engine did not start, crashed until the budget was spent, or could not be ended.
 var ErrEngineFailed = errors.New("engine failed")
 
-// Run serves until ctx ends, then stops everything in order. Errors: ErrEngineFailed, ErrNoEngine,
-// *policy.NeedsError, *strict.Error, or what kept a listener from opening.
+// SetupError says that what was asked for cannot be started as it is configured, on this machine. Nothing was launched.
+type SetupError struct{ Err error }
+
+// Error implements error.
+func (e *SetupError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// Run serves until ctx ends, then stops everything in order. Errors: ErrEngineFailed, *SetupError,
+// *policy.NeedsError, *strict.Error, or what kept a listener from opening. nil means that ctx ended and nothing is left.
 func Run(ctx context.Context, o Options) error {
 	stateDir, err := StateDir(o.Config.StateDir)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return fmt.Errorf("make state folder: %w", err)
+		return fmt.Errorf("make state folder: %w; set state_dir (--state-dir) to a folder that this user can write", err)
 	}
 	token, err := ensureToken(TokenFile(o.Config.Admin.TokenFile, stateDir))
 	if err != nil {
@@ -86,8 +93,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer p.close()
-	a := &instance{o: o, pool: p, gateAddr: gateL.Addr().String()}
-	if err := a.build(reg, token, adminL.Addr().String()); err != nil {
+	a := &instance{o: o, pool: p, gateAddr: gateL.Addr().String(), adminAddr: adminL.Addr().String()}
+	if err := a.build(reg, token); err != nil {
 		return err
 	}
 	return a.run(ctx, gateL, adminL)
@@ -103,12 +110,13 @@ func listen(ctx context.Context, key, addr string) (net.Listener, error) {
 
 // instance is one running admitd.
 type instance struct {
-	o        Options
-	pool     *pool
-	gateAddr string
-	reloader *reloader
-	gate     http.Handler
-	admin    *ui.Server
+	o         Options
+	pool      *pool
+	gateAddr  string
+	adminAddr string
+	reloader  *reloader
+	gate      http.Handler
+	admin     *ui.Server
 }
 
 // run starts everything, waits for the end, and stops in order: gate, drain, engine, dashboard.
@@ -118,15 +126,19 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	defer stopParts()
 	engineCtx, stopEngine := context.WithCancel(parts)
 	defer stopEngine()
-	fatal := make(chan error, 8)
+	// The first failure is why admitd ends; what breaks after it is a consequence.
+	fatal := make(chan error, 1)
+	fail := func(err error) {
+		select {
+		case fatal <- err:
+		default:
+		}
+	}
 	var wg sync.WaitGroup
 	start := func(name string, f func(context.Context) error, ctx context.Context) {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				select {
-				case fatal <- fmt.Errorf("%s: %w", name, err):
-				default:
-				}
+				fail(fmt.Errorf("%s: %w", name, err))
 			}
 		})
 	}
@@ -136,12 +148,12 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	start("dashboard", a.admin.Run, parts)
 	start("reloader", a.reloader.Run, parts)
 	start("hangup", a.hangups, parts)
-	a.pool.start(start, parts, fatal)
+	a.pool.start(start, parts, fail)
 	engineDone := make(chan struct{})
 	wg.Go(func() {
 		defer close(engineDone)
-		if err := a.pool.supervisor.Run(engineCtx); err != nil && !errors.Is(err, context.Canceled) {
-			fatal <- fmt.Errorf("%w: %w", ErrEngineFailed, err)
+		if err := a.pool.engine.Run(engineCtx); err != nil && !errors.Is(err, context.Canceled) {
+			fail(fmt.Errorf("%w: %w", ErrEngineFailed, err))
 		}
 	})
 	if a.o.Progress != nil {
@@ -153,12 +165,20 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	case <-ctx.Done():
 	case failure = <-fatal:
 	}
-	if failure == nil && a.pool.supervisor.Status().GaveUp {
-		failure = fmt.Errorf("%w: %s", ErrEngineFailed, a.pool.supervisor.Status().Text)
+	if st := a.pool.engine.Status(); failure == nil && st.GaveUp {
+		failure = fmt.Errorf("%w: %s", ErrEngineFailed, st.Text)
 	}
 	a.stop(gateSrv, adminSrv, stopEngine, engineDone)
 	stopParts()
 	wg.Wait()
+	if failure != nil {
+		return failure
+	}
+	// A stop can fail as well: whoever asked for it must hear that the engine's processes are still there.
+	select {
+	case failure = <-fatal:
+	default:
+	}
 	return failure
 }
 
@@ -166,20 +186,22 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 func (a *instance) stop(gateSrv, adminSrv *http.Server, stopEngine func(), engineDone <-chan struct{}) {
 	c := a.o.Config.Engine
 	deadline, cancel := context.WithTimeout(context.Background(), c.DrainTimeout+c.StopGrace+60*time.Second)
+	var forced sync.WaitGroup
+	defer forced.Wait()
 	defer cancel()
-	go func() {
+	forced.Go(func() {
 		select {
 		case <-a.o.Force:
 			cancel()
 		case <-deadline.Done():
 		}
-	}()
+	})
 	a.pool.beginStop()
 	stopEngine()
 	select {
 	case <-engineDone:
 	case <-deadline.Done():
-		a.pool.supervisor.Hurry()
+		a.pool.engine.Hurry()
 		<-engineDone
 	}
 	// Nothing is relayed any more; what is left on the listeners is refusals and viewers.

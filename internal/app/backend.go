@@ -20,11 +20,11 @@ import (
 )
 
 // build makes the gate, the reloader and the dashboard around the pool.
-func (a *instance) build(reg *prometheus.Registry, token, adminAddr string) error {
+func (a *instance) build(reg *prometheus.Registry, token string) error {
 	c := a.o.Config
 	keys, err := quota.New(quotaKeys(c.Keys))
 	if err != nil {
-		return err
+		return &SetupError{err}
 	}
 	classes := make(map[string]gate.SLO, len(c.Classes))
 	for name, s := range c.Classes {
@@ -41,26 +41,15 @@ func (a *instance) build(reg *prometheus.Registry, token, adminAddr string) erro
 		StatusOverrides: c.RefuseCodes, Logger: a.o.Logger.With("component", "gate"), Registerer: reg,
 	})
 	if err != nil {
-		return err
+		return &SetupError{err}
 	}
-	files := []string{}
-	for _, f := range []string{a.o.ConfigFile, c.PolicyFile} {
-		if f != "" {
-			files = append(files, f)
-		}
-	}
-	a.reloader = &reloader{
-		load: a.o.Load, running: c, files: files, store: a.pool.store, level: a.o.Level,
-		requests: make(chan reloadRequest), status: make(chan chan api.ConfigStatus), clock: time.Now,
-		logger: a.o.Logger.With("component", "reload"),
-		state:  api.ConfigStatus{File: a.o.ConfigFile, LastReloadOK: true},
-	}
+	a.reloader = newReloader(a.o, a.pool.store)
 	var boot [8]byte
 	if _, err := rand.Read(boot[:]); err != nil {
 		return fmt.Errorf("make boot id: %w", err)
 	}
 	a.admin, err = ui.New(ui.Options{
-		Backend: a, Version: a.o.Version, BootID: hex.EncodeToString(boot[:]), Token: token, Addr: adminAddr,
+		Backend: a, Version: a.o.Version, BootID: hex.EncodeToString(boot[:]), Token: token, Addr: a.adminAddr,
 		AllowedHosts: c.Admin.AllowedHosts, UIDir: a.o.UIDir, Registry: reg, Logger: a.o.Logger.With("component", "admin"),
 	})
 	return err
@@ -101,7 +90,7 @@ func (a *instance) Pools() []ui.PoolBackend {
 	p := a.pool
 	class := a.o.Config.Classes[a.o.Config.DefaultClass]
 	return []ui.PoolBackend{{
-		Model: p.name, Aliases: p.config.Aliases, Engine: p.supervisor, Restart: p.supervisor.Restart,
+		Model: p.name, Aliases: p.config.Aliases, Engine: p.engine, Restart: p.engine.Restart,
 		Snapshot: p.scraper.Snapshot, ScrapeInterval: p.scraper.Interval,
 		Digest: func(_ time.Time, d admission.Depth) admission.Digest { return p.admission.Dump(d) },
 		GPU:    p.gpu, Serving: p.serving,
@@ -121,9 +110,7 @@ func (a *instance) GateAddress() string { return a.gateAddr }
 
 // Config implements ui.Backend.
 func (a *instance) Config() api.ConfigStatus {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return a.reloader.Status(ctx)
+	return a.reloader.Status()
 }
 
 // Reload implements ui.Backend.

@@ -13,14 +13,14 @@ import (
 	"admitd/supervisor"
 )
 
-// ErrNoEngine: --engine auto found nothing to run.
+// ErrNoEngine: --engine auto found nothing to run. It comes inside a *SetupError.
 var ErrNoEngine = errors.New(`no inference engine found: neither vllm nor sglang is on PATH.
   Install one:        pip install vllm        (or: pip install "sglang[all]")
   or point to one:    --engine-binary /path/to/venv/bin/vllm
   or attach to one:   --engine external --engine-url http://127.0.0.1:8000
   or try admitd with its simulated engine (answers are made up):  --engine sim`)
 
-// FindEngine turns engine.kind auto into a kind, and finds its program.
+// FindEngine turns engine.kind auto into a kind, and finds its program. Its errors are *SetupError.
 func FindEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, error) {
 	switch e.Kind {
 	case "sim":
@@ -35,7 +35,7 @@ func FindEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, 
 		return supervisor.SGLang, bin, err
 	}
 	if e.Binary != "" {
-		return "", "", fmt.Errorf("engine.binary is %s, but engine.kind is auto: say --engine vllm or --engine sglang", e.Binary)
+		return "", "", setup("engine.binary is %s, but engine.kind is auto: say --engine vllm or --engine sglang", e.Binary)
 	}
 	if bin, err := findVLLM(""); err == nil {
 		return supervisor.VLLM, bin, nil
@@ -43,8 +43,14 @@ func FindEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, 
 	if bin, err := findSGLang(ctx, ""); err == nil {
 		return supervisor.SGLang, bin, nil
 	}
-	return "", "", ErrNoEngine
+	if err := ctx.Err(); err != nil {
+		// A probe that was cut short proves nothing.
+		return "", "", err
+	}
+	return "", "", &SetupError{ErrNoEngine}
 }
+
+func setup(format string, args ...any) error { return &SetupError{fmt.Errorf(format, args...)} }
 
 func findVLLM(binary string) (string, error) {
 	if binary == "" {
@@ -52,7 +58,7 @@ func findVLLM(binary string) (string, error) {
 	}
 	path, err := exec.LookPath(binary)
 	if err != nil {
-		return "", fmt.Errorf("engine vllm: %w; install it with `pip install vllm`, or name it with --engine-binary", err)
+		return "", setup("engine vllm: %w; install it with `pip install vllm`, or name it with --engine-binary", err)
 	}
 	return path, nil
 }
@@ -78,7 +84,13 @@ func findSGLang(ctx context.Context, binary string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New(`engine sglang: no Python with the sglang package found; install it with pip install "sglang[all]", or name that Python with --engine-binary`)
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if binary != "" {
+		return "", setup(`engine sglang: %s is not a Python that has the sglang package; install it there with pip install "sglang[all]", or name another with --engine-binary`, binary)
+	}
+	return "", setup(`engine sglang: no Python with the sglang package is on PATH; install it with pip install "sglang[all]", or name that Python with --engine-binary`)
 }
 
 // engineOptions says how to run the engine of one pool.
@@ -95,8 +107,8 @@ func engineOptions(ctx context.Context, c config.Config, stateDir string) (super
 	o := supervisor.Options{
 		Kind: kind, Binary: binary, Model: repo,
 		Args: append(args, c.Engine.Args...), URL: c.Engine.URL, StateDir: stateDir,
-		EnginePort: c.Engine.Port, StartTimeout: c.Engine.StartTimeout, DrainTimeout: c.Engine.DrainTimeout,
-		StopGrace: c.Engine.StopGrace, StallAfter: c.Engine.StallAfter, StallRestartAfter: c.Engine.StallAfter,
+		EnginePort: c.Engine.Port, StartTimeout: c.Engine.StartTimeout, DrainTimeout: notDefault(c.Engine.DrainTimeout),
+		StopGrace: notDefault(c.Engine.StopGrace), StallAfter: c.Engine.StallAfter, StallRestartAfter: c.Engine.StallAfter,
 		Restart: supervisor.RestartPolicy{Budget: budget(c.Engine.MaxRestarts), Window: c.Engine.Window},
 	}
 	if c.ServedName() != "" {
@@ -105,11 +117,14 @@ func engineOptions(ctx context.Context, c config.Config, stateDir string) (super
 	if c.Engine.KeyEnv != "" {
 		o.APIKey = os.Getenv(c.Engine.KeyEnv)
 		if o.APIKey == "" {
-			return o, fmt.Errorf("engine.key_env: the environment variable %s is empty", c.Engine.KeyEnv)
+			return o, setup("engine.key_env: the environment variable %s is empty; export it with the engine's key", c.Engine.KeyEnv)
 		}
 	}
 	return o, nil
 }
+
+// notDefault keeps the file's 0 (do not wait) apart from the supervisor's (wait as long as you think right).
+func notDefault(d time.Duration) time.Duration { return max(d, time.Millisecond) }
 
 // budget turns engine.max_restarts, where 0 means never, into the supervisor's words.
 func budget(restarts int) int {

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"admitd/gate"
 	"admitd/gate/journal"
 	"admitd/gate/policy"
 	"admitd/signals"
@@ -32,7 +31,7 @@ type revision struct {
 type policyStore struct {
 	pool      string
 	current   atomic.Pointer[revision]
-	admission *gate.Admission
+	admission interface{ SetPolicy(*policy.Compiled) }
 	snapshot  func() *signals.Snapshot
 	journal   *journal.Journal
 	lastGood  string
@@ -92,9 +91,9 @@ func (s *policyStore) change(file string, text []byte, ifMatch, source, note str
 	diff := policy.Diff(old.compiled.Spec, c.Spec)
 	next := &revision{compiled: c, info: api.PolicyInfo{Name: c.Policy.Name(), Rev: c.Rev, File: file, At: s.clock(), Source: source, Note: note}}
 	s.install(next)
-	text1 := fmt.Sprintf("policy %s@%s -> %s@%s (%s)", old.info.Name, old.info.Rev, next.info.Name, next.info.Rev, source)
-	s.event("policy_reload", "info", text1)
-	return api.ReloadResult{Changed: true, Rev: c.Rev, Text: text1, Diff: diff}, nil
+	said := fmt.Sprintf("policy %s@%s -> %s@%s (%s)", old.info.Name, old.info.Rev, next.info.Name, next.info.Rev, source)
+	s.event("policy_reload", "info", said)
+	return api.ReloadResult{Changed: true, Rev: c.Rev, Text: said, Diff: diff}, nil
 }
 
 // install swaps the pointer, tells the controller and keeps the text as last good. Callers hold mu.

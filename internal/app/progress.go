@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -11,62 +10,110 @@ import (
 	"admitd/supervisor"
 )
 
+const (
+	// paintEvery is how often the figures of a loading engine are looked at.
+	paintEvery = 500 * time.Millisecond
+	// passing is how long a state that is on its way to another goes unmentioned where lines cannot be taken back.
+	passing = 2 * time.Second
+)
+
 // progress tells the person at the terminal how the engine comes up: one repainting line on a terminal, one line a
 // phase elsewhere. It shows what is known (phase, time, last time's duration, GPU memory) and no invented percentages.
 func (a *instance) progress(ctx context.Context) error {
-	r := reporter{w: a.o.Progress, terminal: a.o.Terminal, gate: a.gateAddr, admin: a.o.Config.Admin.Listen, model: a.pool.name}
-	tick := time.NewTicker(500 * time.Millisecond)
+	r := reporter{screen: a.o.Progress, gate: a.gateAddr, admin: a.adminAddr, model: a.pool.name}
+	tick := time.NewTicker(paintEvery)
 	defer tick.Stop()
 	for {
-		changed := a.pool.supervisor.Changed()
-		r.show(a.pool.supervisor.Status(), a.pool.gpu(), time.Now())
+		changed := a.pool.engine.Changed()
+		v := view{engine: a.pool.engine.Status(), gpu: a.pool.gpu(), now: time.Now()}
+		v.serving, v.why = a.pool.serving()
+		r.show(v)
 		select {
 		case <-ctx.Done():
-			r.clear()
+			r.screen.clear()
 			return nil
 		case <-changed:
+		case <-a.pool.moved:
 		case <-tick.C:
-			if !r.terminal {
-				continue
-			}
 		}
 	}
 }
 
-// reporter turns statuses into lines. It keeps what it said last, so that nothing is said twice.
-type reporter struct {
-	w                  io.Writer
-	terminal           bool
-	gate, admin, model string
-	said               string
-	painted            bool
+// view is what there is to tell at one moment.
+type view struct {
+	engine supervisor.Status
+	// serving says whether the gate lets requests in; why says what keeps it closed.
+	serving bool
+	why     string
+	gpu     *nvml.Reading
+	now     time.Time
 }
 
-func (r *reporter) show(st supervisor.Status, gpu *nvml.Reading, now time.Time) {
+// reporter turns views into lines. It keeps what it said last, so that nothing is said twice.
+type reporter struct {
+	screen             *Screen
+	gate, admin, model string
+	said               string
+	// exitSaid is the last exit whose output was shown, relaunchSaid the last launch that was announced.
+	exitSaid, relaunchSaid time.Time
+}
+
+func (r *reporter) show(v view) {
+	st := v.engine
 	switch st.State {
 	case supervisor.Starting, supervisor.Loading:
-		r.loading(st, gpu, now)
+		r.loading(st, v.gpu, v.now)
 	case supervisor.Ready:
-		r.once("ready "+st.ReadyAt.String(), r.readyText(st))
-	case supervisor.Failed, supervisor.Wedged, supervisor.Stalled, supervisor.Draining:
-		r.once(string(st.State)+st.Text, "engine "+string(st.State)+": "+st.Text+exitText(st))
+		r.ready(v)
+	case supervisor.Failed, supervisor.Wedged:
+		r.failed(st, v.now)
+	case supervisor.Stalled, supervisor.Draining:
+		r.once(string(st.State)+st.Text, "engine "+string(st.State)+": "+st.Text)
 	case supervisor.Stopped:
 		if r.said != "" {
-			r.once("stopped"+st.Text, "engine stopped: "+st.Text)
+			r.once("stopped"+st.Text, "engine "+st.Text)
 		}
 	}
 }
 
 func (r *reporter) loading(st supervisor.Status, gpu *nvml.Reading, now time.Time) {
 	phase, took := currentPhase(st, now)
-	if r.terminal {
-		line := fmt.Sprintf("loading %s · %s %s%s · %s in all%s%s", r.model, phase.Name, seconds(took), lastTook(phase),
-			seconds(now.Sub(st.Started)), expected(st), memory(gpu))
-		fmt.Fprintf(r.w, "\r\033[K%s", line)
-		r.painted = true
+	if r.screen.Terminal() {
+		r.screen.paint(fmt.Sprintf("loading %s · %s %s%s · %s in all%s%s", r.model, phase.Name, seconds(took), lastTook(phase),
+			seconds(now.Sub(st.Started)), expected(st), memory(gpu)))
 		return
 	}
 	r.once(fmt.Sprint("phase ", st.Restarts, phase.Name), fmt.Sprintf("loading %s: phase %s%s%s", r.model, phase.Name, lastTook(phase), memory(gpu)))
+}
+
+// ready tells that callers are let in. Until then the engine's being ready is no news that anybody could use.
+func (r *reporter) ready(v view) {
+	switch {
+	case v.serving:
+		r.once("ready "+v.engine.ReadyAt.String(), r.readyText(v.engine))
+	case r.screen.Terminal():
+		r.screen.paint("the gate is closed: " + v.why)
+	case v.now.Sub(v.engine.Since) >= passing:
+		r.once("closed "+v.why, "the gate is closed: "+v.why)
+	}
+}
+
+// failed tells a failure, the output that led to it once, and when the engine is launched again.
+func (r *reporter) failed(st supervisor.Status, now time.Time) {
+	fresh := st.LastExit != nil && !st.LastExit.At.Before(st.Started)
+	if st.State == supervisor.Failed && !fresh && now.Sub(st.Since) < passing {
+		return // it is being cleared away; how it ended comes next
+	}
+	text := "engine " + string(st.State) + ": " + st.Text
+	if fresh && !st.LastExit.At.Equal(r.exitSaid) {
+		text += exitText(st.LastExit)
+		r.exitSaid = st.LastExit.At
+	}
+	r.once(string(st.State)+st.Text+r.exitSaid.String(), text)
+	if !st.RestartAt.IsZero() && !st.RestartAt.Equal(r.relaunchSaid) {
+		r.relaunchSaid = st.RestartAt
+		r.screen.line("launching it again in " + seconds(max(st.RestartAt.Sub(now), 0)))
+	}
 }
 
 func (r *reporter) once(key, text string) {
@@ -74,16 +121,7 @@ func (r *reporter) once(key, text string) {
 		return
 	}
 	r.said = key
-	r.clear()
-	_, _ = fmt.Fprintln(r.w, text)
-}
-
-// clear ends a repainted line.
-func (r *reporter) clear() {
-	if r.painted {
-		_, _ = fmt.Fprint(r.w, "\r\033[K")
-		r.painted = false
-	}
+	r.screen.line(text)
 }
 
 func (r *reporter) readyText(st supervisor.Status) string {
@@ -114,8 +152,8 @@ func currentPhase(st supervisor.Status, now time.Time) (supervisor.PhaseTime, ti
 }
 
 func lastTook(p supervisor.PhaseTime) string {
-	if p.LastTook <= 0 {
-		return ""
+	if p.LastTook < 100*time.Millisecond {
+		return "" // not known, or too short to matter
 	}
 	return " (last time " + seconds(p.LastTook) + ")"
 }
@@ -145,15 +183,12 @@ func memory(gpu *nvml.Reading) string {
 	return fmt.Sprintf(" · GPU %.1f of %.1f GiB", float64(used)/(1<<30), float64(total)/(1<<30))
 }
 
-func exitText(st supervisor.Status) string {
-	if st.LastExit == nil || (st.State != supervisor.Failed && st.State != supervisor.Wedged) {
-		return ""
-	}
+func exitText(e *supervisor.Exit) string {
 	out := ""
-	if st.LastExit.Hint != "" {
-		out += "\n  what to do: " + st.LastExit.Hint
+	if e.Hint != "" {
+		out += "\n  what to do: " + e.Hint
 	}
-	for _, line := range lastLines(st.LastExit.Tail, 12) {
+	for _, line := range lastLines(e.Tail, 12) {
 		out += "\n  | " + line
 	}
 	return out

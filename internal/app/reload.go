@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"admitd/gate/policy"
 	"admitd/internal/config"
-	"admitd/internal/strict"
 	"admitd/ui"
 	"admitd/ui/api"
 )
@@ -24,18 +25,33 @@ const pollEvery = 2 * time.Second
 // reloader is the one goroutine through which files reach the running process. Its triggers are SIGHUP, the
 // admin API and a change of the files' content.
 type reloader struct {
-	load     func() (config.Config, error) // file, environment and flags together
-	running  config.Config
-	files    []string
-	store    *policyStore
-	level    *slog.LevelVar
-	requests chan reloadRequest
-	status   chan chan api.ConfigStatus
-	clock    func() time.Time
-	logger   *slog.Logger
+	load    func() (config.Config, error) // file, environment and flags together
+	running config.Config
+	files   []string
+	store   *policyStore
+	level   *slog.LevelVar
+	clock   func() time.Time
+	logger  *slog.Logger
 
-	state api.ConfigStatus
-	sums  map[string][32]byte
+	requests chan reloadRequest
+	ended    chan struct{} // closed when Run has returned
+	state    atomic.Pointer[api.ConfigStatus]
+	// sums belongs to Run's goroutine.
+	sums map[string][32]byte
+}
+
+func newReloader(o Options, store *policyStore) *reloader {
+	r := &reloader{
+		load: o.Load, running: o.Config, store: store, level: o.Level, clock: time.Now, logger: o.Logger.With("component", "reload"),
+		requests: make(chan reloadRequest), ended: make(chan struct{}),
+	}
+	for _, f := range []string{o.ConfigFile, o.Config.PolicyFile} {
+		if f != "" {
+			r.files = append(r.files, f)
+		}
+	}
+	r.state.Store(&api.ConfigStatus{File: o.ConfigFile, LastReloadOK: true})
+	return r
 }
 
 type reloadRequest struct {
@@ -48,8 +64,9 @@ type reloadReply struct {
 	err    error
 }
 
-// Run serves requests until ctx ends.
+// Run serves requests until ctx ends. It runs once.
 func (r *reloader) Run(ctx context.Context) error {
+	defer close(r.ended)
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	r.changedFiles() // what is there now is what runs
@@ -59,14 +76,12 @@ func (r *reloader) Run(ctx context.Context) error {
 			return nil
 		case req := <-r.requests:
 			r.changedFiles()
-			res, err := r.reload(req.source)
+			res, err := r.reload(req.source, r.running.PolicyFile != "")
 			req.reply <- reloadReply{res, err}
-		case reply := <-r.status:
-			reply <- r.state
 		case <-tick.C:
 			if changed := r.changedFiles(); len(changed) > 0 {
 				// The outcome is in the log, the journal, the metric and the dashboard's banner.
-				_, _ = r.reload("file " + strings.Join(changed, ", "))
+				_, _ = r.reload("file "+strings.Join(changed, ", "), slices.Contains(changed, r.running.PolicyFile))
 			}
 		}
 	}
@@ -93,21 +108,24 @@ func (r *reloader) changedFiles() []string {
 	return changed
 }
 
-// reload reads everything, checks everything, and only then changes anything.
-func (r *reloader) reload(source string) (api.ReloadResult, error) {
+// reload reads everything, checks everything, and only then changes anything. Without withPolicy the running policy
+// stays: one that was put in place over the API is not undone because another file changed, nor where there is no file
+// that could say otherwise.
+func (r *reloader) reload(source string, withPolicy bool) (api.ReloadResult, error) {
 	now := r.clock()
-	r.state.LastReloadAt, r.state.LastReloadFrom = &now, source
-	res, err := r.apply(source)
-	r.state.LastReloadOK = err == nil
-	r.state.Problem = ""
+	res, err := r.apply(source, withPolicy)
+	state := api.ConfigStatus{File: r.state.Load().File, LastReloadAt: &now, LastReloadFrom: source, LastReloadOK: err == nil}
 	if err != nil {
-		r.state.Problem = err.Error()
+		state.Problem = err.Error()
+	}
+	r.state.Store(&state)
+	if err != nil {
 		r.logger.Error("reload refused, nothing was changed", "source", source, "error", err)
 	}
 	return res, err
 }
 
-func (r *reloader) apply(source string) (api.ReloadResult, error) {
+func (r *reloader) apply(source string, withPolicy bool) (api.ReloadResult, error) {
 	next, err := r.load()
 	if err != nil {
 		r.store.event("config_refused", "error", "configuration from "+source+" refused, nothing was changed: "+err.Error())
@@ -119,22 +137,34 @@ func (r *reloader) apply(source string) (api.ReloadResult, error) {
 		r.store.event("config_refused", "error", "reload from "+source+" refused, nothing was changed: "+err.Error())
 		return api.ReloadResult{}, err
 	}
-	text, file, err := policyText(next.PolicyFile)
-	if err != nil {
-		r.store.event("policy_refused", "error", err.Error())
-		return api.ReloadResult{}, err
-	}
-	res, err := r.store.change(file, text, "", source, "")
+	res, err := r.applyPolicy(next.PolicyFile, source, withPolicy)
 	if err != nil {
 		return res, err
 	}
 	r.level.Set(logLevel(next.Log.Level))
 	r.running = next
 	if len(hot) > 0 {
+		r.store.event("config_reload", "info", "configuration ("+source+"): "+strings.Join(hot, ", "))
+		if !res.Changed {
+			res.Text = "configuration changed; the running policy stays"
+		}
 		res.Changed = true
 		res.Diff = append(res.Diff, hot...)
 	}
 	return res, nil
+}
+
+func (r *reloader) applyPolicy(file, source string, withPolicy bool) (api.ReloadResult, error) {
+	if !withPolicy {
+		_, info := r.store.Current()
+		return api.ReloadResult{Rev: info.Rev, Text: "unchanged: the files say what runs already"}, nil
+	}
+	text, file, err := policyText(file)
+	if err != nil {
+		r.store.event("policy_refused", "error", err.Error())
+		return api.ReloadResult{}, err
+	}
+	return r.store.change(file, text, "", source, "")
 }
 
 func fieldsNeedingRestart(engine, process []string) []string {
@@ -168,27 +198,21 @@ func (r *reloader) Reload(ctx context.Context, source string) (api.ReloadResult,
 	req := reloadRequest{source: source, reply: make(chan reloadReply, 1)}
 	select {
 	case r.requests <- req:
-	case <-ctx.Done():
+	case <-r.ended:
 		return api.ReloadResult{}, errStopping
+	case <-ctx.Done():
+		return api.ReloadResult{}, fmt.Errorf("wait for a reload: %w", ctx.Err())
 	}
 	select {
 	case rep := <-req.reply:
 		return rep.result, rep.err
 	case <-ctx.Done():
-		return api.ReloadResult{}, errStopping
+		return api.ReloadResult{}, fmt.Errorf("the reload goes on, but nobody waits for it: %w", ctx.Err())
 	}
 }
 
-// Status returns a copy of the reloader's state.
-func (r *reloader) Status(ctx context.Context) api.ConfigStatus {
-	reply := make(chan api.ConfigStatus, 1)
-	select {
-	case r.status <- reply:
-		return <-reply
-	case <-ctx.Done():
-		return api.ConfigStatus{}
-	}
-}
+// Status returns a copy of the reloader's state, at once.
+func (r *reloader) Status() api.ConfigStatus { return *r.state.Load() }
 
 func logLevel(s string) slog.Level {
 	var l slog.Level
@@ -196,10 +220,4 @@ func logLevel(s string) slog.Level {
 		return slog.LevelInfo
 	}
 	return l
-}
-
-// IsConfigError reports whether an error is a mistake in a configuration or policy file.
-func IsConfigError(err error) bool {
-	var se *strict.Error
-	return errors.As(err, &se)
 }

@@ -30,9 +30,7 @@ func TestServeFromStartToStop(t *testing.T) {
 	a := start(t, "")
 	a.WaitReady(readyWithin)
 	for _, want := range []string{"SIMULATED ENGINE", "ready: " + model, "dashboard: http://"} {
-		if !strings.Contains(a.Output(), want) {
-			t.Errorf("the output lacks %q:\n%s", want, a.Output())
-		}
+		a.Until(10*time.Second, "saying "+want, func() bool { return strings.Contains(a.Output(), want) })
 	}
 	for _, stream := range []bool{true, false} {
 		ans := harness.Post(harness.Timeout(t, time.Minute), a.Gate+"/v1/chat/completions", harness.Chat(model, "Hello", 16, stream))

@@ -34,11 +34,8 @@ func TestRealEngine(t *testing.T) {
 }
 
 func phasesShown(t *testing.T, a *harness.Admitd) {
-	out := a.Output()
 	for _, want := range []string{"phase engine_init", "phase weights", "ready: " + model + " on http://", "dashboard: http://"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the output while loading lacks %q", want)
-		}
+		a.Until(10*time.Second, "saying "+want, func() bool { return strings.Contains(a.Output(), want) })
 	}
 	st := a.Status().Pools[0].Engine
 	if st.KVCapacityTokens == 0 || st.Slots != slots || st.MaxModelLen != 2048 || !strings.HasPrefix(st.Version, "0.") {
