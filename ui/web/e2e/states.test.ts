@@ -137,12 +137,10 @@ const scenes: Scene[] = [
   {
     name: "unreachable",
     set: (fake) => {
-      fake.down = false;
+      fake.apiDown = true;
     },
-    act: async (page, fake) => {
-      fake.down = true;
-      fake.cut();
-      await waitChip(page, "reconnecting");
+    act: async (page) => {
+      await page.getByText("admitd does not answer").waitFor();
     },
   },
   {

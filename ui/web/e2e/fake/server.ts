@@ -67,6 +67,8 @@ export class Fake {
   blockSocket = false;
   /** Answers nothing at all. */
   down = false;
+  /** Serves the page but answers nothing under /api. */
+  apiDown = false;
   /** Requests seen: method and path. */
   seen: string[] = [];
   /** Websocket requests seen: path and subprotocols. */
@@ -153,6 +155,17 @@ export class Fake {
     }
     const text = JSON.stringify(message);
     for (const client of this.sockets.clients) client.send(text);
+  }
+
+  /** A frame with n decisions, all of them copies of one under new ids. */
+  flood(n: number): void {
+    const frame = this.next(100);
+    const item = this.world.items.at(-1);
+    if (!item) return;
+    const cells = this.decisionCells(item, Date.parse(item.at), []);
+    frame.d = Array.from({ length: n }, (_, i) => [`f${this.seq}-${i}`, i % 100, i % 3, ...cells.slice(3)]);
+    frame.n = [Math.ceil(n / 3), Math.ceil((n - 1) / 3), Math.ceil((n - 2) / 3)];
+    this.send(frame);
   }
 
   event(name: string, level: string, text: string): void {
@@ -309,7 +322,7 @@ export class Fake {
     this.upgrades.push({ path: url.pathname + url.search, protocols });
     const token = /admitd\.token\.([\w-]+)/.exec(protocols)?.[1] ?? "";
     const good = this.token === "" || Buffer.from(token, "base64url").toString() === this.token;
-    if (this.blockSocket || this.down || !good) {
+    if (this.blockSocket || this.down || this.apiDown || !good) {
       socket.end(`HTTP/1.1 ${good ? "502 Bad Gateway" : "401 Unauthorized"}\r\nConnection: close\r\n\r\n`);
       return;
     }
@@ -323,7 +336,7 @@ export class Fake {
   private request(req: IncomingMessage, res: ServerResponse): void {
     const url = new URL(req.url ?? "/", this.url);
     this.seen.push(`${req.method} ${url.pathname}${url.search}`);
-    if (this.down) {
+    if (this.down || (this.apiDown && url.pathname.startsWith("/api/"))) {
       req.socket.destroy();
       return;
     }

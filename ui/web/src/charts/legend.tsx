@@ -52,7 +52,7 @@ export function Legend(p: { def: ChartDef }) {
   return (
     <ul class="legend" ref={ref}>
       {p.def.series.map((s) => (
-        <li key={s.id} class={s.limit ? "is-limit" : ""} title={s.doc}>
+        <li key={s.id} class={s.limit ? "is-limit" : s.dash ? "minor" : ""} title={s.doc}>
           <Swatch series={s} />
           <span>{s.label}</span>
           <b>–</b>
@@ -87,7 +87,7 @@ export function LaneLegend() {
           <b>{count(total[v])}</b>
         </li>
       ))}
-      <li class="sub">{t === null ? `in ${windowName(view.windowMs.value)}` : "at the cursor"}</li>
+      <li class="sub minor">{t === null ? `in ${windowName(view.windowMs.value)}` : "at the cursor"}</li>
       <li class="fates" title="fill of an admitted mark">
         <VerdictGlyph verdict="admit" outcome="met" size={10} /> met
         <VerdictGlyph verdict="admit" outcome="running" size={10} /> running

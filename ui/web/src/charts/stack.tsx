@@ -231,9 +231,11 @@ function Cursor() {
         line.style.transform = `translateX(${Math.round(toX(t, span, stack.clientWidth))}px)`;
         const label = line.firstElementChild;
         if (label) {
-          label.textContent = clock(t);
+          const reach = (6 * (span.end - span.start)) / stack.clientWidth;
+          const near = store.marks.find((m) => t > m.t - reach && t < (m.to ?? m.t) + reach);
+          label.textContent = near ? `${clock(t)} · ${near.text}` : clock(t);
           label.setAttribute("title", utc(t));
-          label.classList.toggle("left", toX(t, span, stack.clientWidth) > stack.clientWidth - 110);
+          label.classList.toggle("left", toX(t, span, stack.clientWidth) > stack.clientWidth / 2);
         }
       }),
     [],

@@ -4,6 +4,7 @@ import { clock, withUnit } from "../core/format";
 import * as view from "../view";
 import { CHARTS } from "./defs";
 import type { Span } from "./geometry";
+import { marksIn } from "./marks";
 
 interface Row {
   chart: string;
@@ -78,6 +79,27 @@ export function ValueTable(p: { span: Span }) {
           ))}
         </tbody>
       </table>
+      <EventTable span={p.span} />
     </div>
+  );
+}
+
+/** Events of the window, newest first: the lane of the charts in words. */
+function EventTable(p: { span: Span }) {
+  const marks = marksIn(store, p.span).reverse();
+  if (marks.length === 0) return null;
+  return (
+    <table>
+      <caption>Events of the window</caption>
+      <tbody>
+        {marks.map((m) => (
+          <tr key={`${m.t}${m.text}`}>
+            <td class="when">{clock(m.t)}</td>
+            <td>{m.level}</td>
+            <td>{m.text}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }

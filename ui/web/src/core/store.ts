@@ -111,7 +111,8 @@ export class Store {
   setStatus(status: Status): void {
     this.status = status;
     const pool = this.pool;
-    if (pool && this.lastSeq === 0) this.engine = pool.engine.state;
+    // A frame a second says it again; this answers while frames are missing.
+    if (pool) this.engine = pool.engine.state;
     this.version++;
   }
 

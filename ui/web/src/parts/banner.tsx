@@ -1,6 +1,6 @@
 // Lines under the strip for what needs a person: engine down, reload refused, connection lost.
 import { store } from "../app";
-import { duration, instant } from "../core/format";
+import { age, instant } from "../core/format";
 import * as view from "../view";
 import { heardAgo, heardText } from "./header";
 
@@ -19,15 +19,13 @@ function engineNote(): Note | null {
   if (state === "" || state === "ready" || !engine) return null;
   if (LOADING.has(state)) {
     const left =
-      engine.expected_ready_in_ns > 0
-        ? ` About ${duration(engine.expected_ready_in_ns / 1e6)} left, by past starts.`
-        : "";
+      engine.expected_ready_in_ns > 0 ? ` About ${age(engine.expected_ready_in_ns / 1e6)} left, by past starts.` : "";
     return { key: "engine", tone: "calm", title: `Engine ${state}`, text: `${engine.text}${left}` };
   }
   const restart = instant(engine.restart_at);
   const next =
     restart !== null && restart > Date.now()
-      ? ` Next start in ${duration(restart - Date.now())}.`
+      ? ` Next start in ${age(restart - Date.now())}.`
       : engine.gave_up
         ? " admitd has given up restarting it."
         : "";

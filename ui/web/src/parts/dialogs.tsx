@@ -182,6 +182,7 @@ export function Palette() {
     <Dialog title="Commands" class="palette" onClose={close}>
       <input
         type="text"
+        autofocus
         aria-label="Find a command"
         placeholder="Find a command"
         value={text}
@@ -234,6 +235,7 @@ export function TokenPrompt() {
           <span>Token</span>
           <input
             type="password"
+            autofocus
             autocomplete="off"
             spellcheck={false}
             value={value}

@@ -89,6 +89,8 @@ function Buttons(p: { item: DecisionItem }) {
   );
 }
 
+const FATE_WORDS = { met: "met its SLO", missed: "missed its SLO", running: "still running" };
+
 function Head(p: { item: DecisionItem }) {
   const d = p.item.decision;
   const t = Date.parse(p.item.at);
@@ -98,7 +100,9 @@ function Head(p: { item: DecisionItem }) {
       <p class={`verdict ${d.verdict}`}>
         <VerdictGlyph verdict={d.verdict} outcome={d.verdict === "admit" ? outcome : undefined} size={16} />
         <b>{d.verdict}</b>
-        {d.verdict === "admit" ? null : (
+        {d.verdict === "admit" ? (
+          <span class={outcome}>{FATE_WORDS[outcome]}</span>
+        ) : (
           <>
             <span>{p.item.reason_entry.label}</span>
             <span class="code">{d.status ?? p.item.reason_entry.status}</span>

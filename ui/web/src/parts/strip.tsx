@@ -70,10 +70,14 @@ function GoodputTile() {
   const now = Number.isFinite(live) ? live : (one?.goodput ?? null);
   return (
     <Tile label="Goodput" title={`1 min: ${goodputFraction(one)}; 5 min: ${goodputFraction(five)}`}>
-      <b>{percent(now)}</b>
-      <span class="sub">1 m</span>
-      <b class="second">{percent(five?.goodput)}</b>
-      <span class="sub">5 m</span>
+      <span class="share">
+        <b>{percent(now)}</b>
+        <span class="sub">1 m</span>
+      </span>
+      <span class="share">
+        <b>{percent(five?.goodput)}</b>
+        <span class="sub">5 m</span>
+      </span>
     </Tile>
   );
 }

@@ -13,15 +13,15 @@ import { Log } from "./log";
 /** The phase table's order; an engine may leave some out. */
 const PHASES = ["launched", "engine_init", "weights", "compile", "kv_cache", "graphs", "warmup", "http", "probe"];
 const PHASE_WORDS: Record<string, string> = {
-  launched: "process launched",
-  engine_init: "engine set up",
-  weights: "weights loaded",
-  compile: "model compiled",
-  kv_cache: "KV cache sized",
-  graphs: "graphs captured",
-  warmup: "warmed up",
-  http: "HTTP server up",
-  probe: "probe answered",
+  launched: "process launch",
+  engine_init: "engine set-up",
+  weights: "weights",
+  compile: "compilation",
+  kv_cache: "KV cache sizing",
+  graphs: "graph capture",
+  warmup: "warm-up",
+  http: "HTTP server",
+  probe: "probe",
 };
 const asking = signal(false);
 const refused = signal("");
