@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/invopop/jsonschema"
@@ -117,7 +118,7 @@ dashboard. The status of a word can be changed with ` + "`refuse_codes`" + ` (se
 	for _, e := range reason.All() {
 		status := "the engine's"
 		if e.Status != 0 {
-			status = fmt.Sprint(e.Status)
+			status = strconv.Itoa(e.Status)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", e.Code, e.Verdict, status, e.Retry, cell(e.Doc))
 	}
