@@ -48,7 +48,12 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	logs, err := e.lastLogs(ctx, c, n)
+	stop := newStopper() // before the first line: whoever reads one may send a signal
+	defer stop.release()
+	logs, err := e.lastLogs(stop.ctx, c, n)
+	if stop.ctx.Err() != nil {
+		return stop.exit()
+	}
 	if err != nil {
 		return err
 	}
@@ -59,8 +64,6 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 	if !ctx.Bool("follow") {
 		return nil
 	}
-	stop := newStopper()
-	defer stop.release()
 	err = c.FollowLogs(stop.ctx, logs.Next, func(l api.LogEvent) error {
 		if l.Lost {
 			_, err := fmt.Fprintln(e.stderr, "(older lines were lost)")
@@ -75,8 +78,8 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 	return err
 }
 
-func (e *env) lastLogs(ctx *cli.Context, c *client.Client, n int) (api.EngineLogs, error) {
-	asking, done := asking(ctx)
+func (e *env) lastLogs(ctx context.Context, c *client.Client, n int) (api.EngineLogs, error) {
+	asking, done := context.WithTimeout(ctx, answerWithin)
 	defer done()
 	return c.Logs(asking, 0, n)
 }

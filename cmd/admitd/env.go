@@ -152,7 +152,11 @@ func (e *env) client(ctx *cli.Context) (*client.Client, error) {
 			return nil, err
 		}
 	}
-	return client.New(client.Options{Address: ctx.String("admin"), Token: token, Pool: ctx.String("pool")})
+	c, err := client.New(client.Options{Address: ctx.String("admin"), Token: token, Pool: ctx.String("pool")})
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	return c, nil
 }
 
 // answerWithin bounds a question that the admin API answers from memory.

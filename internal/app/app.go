@@ -93,6 +93,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer p.close()
+	p.news.Info("listening", "gate", gateL.Addr(), "admin", adminL.Addr())
 	a := &instance{o: o, pool: p, gateAddr: gateL.Addr().String(), adminAddr: adminL.Addr().String()}
 	if err := a.build(reg, token); err != nil {
 		return err

@@ -67,6 +67,7 @@ func (p *pool) openGate() bool {
 	p.admission.Open()
 	p.closed.Store(nil)
 	p.gateMoved()
+	p.news.Info("the gate is open")
 	return true
 }
 

@@ -53,6 +53,8 @@ type pool struct {
 	journal    *journal.Journal
 	store      *policyStore
 	logger     *slog.Logger
+	// news is the log for what the progress lines tell already, where there are any.
+	news *slog.Logger
 
 	// scraped is told, without waiting, of every new snapshot; moved, that the gate has opened or closed.
 	scraped, moved chan struct{}
@@ -88,7 +90,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{config: c}
-	so.Self, so.Logger = o.Self, supervisorLogger(o)
+	so.Self, so.Logger = o.Self, news(o).With("component", "supervisor")
 	so.BeforeStop, so.Progress = p.drain, p.progress
 	sup, err := supervisor.New(so)
 	if err != nil {
@@ -120,7 +122,7 @@ func (p *pool) assemble(o Options, compiled *policy.Compiled, file, stateDir str
 	if external {
 		p.engineModel = c.Model
 	}
-	p.logger = o.Logger.With("pool", p.name)
+	p.logger, p.news = o.Logger.With("pool", p.name), news(o).With("pool", p.name)
 	p.scraped, p.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	var ticketKey [32]byte
 	if _, err := rand.Read(ticketKey[:]); err != nil {
@@ -135,19 +137,28 @@ func (p *pool) assemble(o Options, compiled *policy.Compiled, file, stateDir str
 	return nil
 }
 
-// supervisorLogger leaves out the state changes where the progress lines tell them already.
-func supervisorLogger(o Options) *slog.Logger {
-	l := o.Logger.With("component", "supervisor")
+// news is the log without what the progress lines tell already.
+func news(o Options) *slog.Logger {
 	if o.Progress == nil {
-		return l
+		return o.Logger
 	}
-	return slog.New(atLeast{l.Handler(), slog.LevelWarn})
+	return slog.New(atLeast{o.Logger.Handler(), slog.LevelWarn})
 }
 
 // atLeast is a log handler that drops what is below a level.
 type atLeast struct {
 	slog.Handler
 	least slog.Level
+}
+
+// WithAttrs implements slog.Handler.
+func (h atLeast) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(attrs), h.least}
+}
+
+// WithGroup implements slog.Handler.
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.Handler.WithGroup(name), h.least}
 }
 
 // Enabled implements slog.Handler.

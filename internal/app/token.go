@@ -34,15 +34,18 @@ func TokenFile(configured, stateDir string) string {
 	return filepath.Join(stateDir, "admin.token")
 }
 
-// ReadToken reads an admin token. Errors tell an absent file apart by os.ErrNotExist.
+// minToken is the fewest characters that an admin token may have.
+const minToken = 16
+
+// ReadToken reads an admin token. Errors tell an absent file apart by os.ErrNotExist; a token too short is a *SetupError.
 func ReadToken(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("read admin token: %w", err)
 	}
 	token := strings.TrimSpace(string(b))
-	if len(token) < 16 {
-		return "", fmt.Errorf("admin token in %s has %d characters; it needs at least 16", file, len(token))
+	if len(token) < minToken {
+		return "", setup("admin token in %s has %d characters; it needs at least %d; remove the file to have one made", file, len(token), minToken)
 	}
 	return token, nil
 }
