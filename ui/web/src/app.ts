@@ -103,36 +103,51 @@ export async function refreshStatus(): Promise<void> {
   }
 }
 
-let dirty = false;
-let scheduled = false;
-let lastFast = 0;
-let lastSlow = 0;
+/** Shortest times between two redraws, in ms; all three wait longer where less motion is asked for. */
+const CHARTS_MS = 100;
+const LIST_MS = 200;
+const WORDS_MS = 500;
+/** Plots are about this wide; a chart that has moved by less than one pixel is not drawn again. */
+const PLOT_PX = 750;
 
-/** Says that something to draw has changed; now draws at the next frame instead of at the next tick. */
+let dirty = false;
+let forced = false;
+let scheduled = false;
+let lastDraw = 0;
+const last = { charts: 0, list: 0, words: 0 };
+
+/** Says that something to draw has changed; now draws all of it at the next frame instead of at the next tick. */
 export function markDirty(now = false): void {
   dirty = true;
-  if (now) lastFast = 0;
+  forced ||= now;
   if (scheduled) return;
   scheduled = true;
-  const interval = view.reducedMotion.value ? 1000 : 100;
-  const wait = now ? 0 : Math.max(0, lastFast + interval - performance.now());
+  const interval = view.reducedMotion.value ? 1000 : CHARTS_MS;
+  const wait = now ? 0 : Math.max(0, lastDraw + interval - performance.now());
   if (wait <= 8) requestAnimationFrame(draw);
   else setTimeout(() => requestAnimationFrame(draw), wait - 8);
+}
+
+/** True, and noted, when a part that is drawn at most every ms is due. */
+function due(part: keyof typeof last, ms: number, now: number): boolean {
+  if (now - last[part] < ms - 10) return false;
+  last[part] = now;
+  return true;
 }
 
 function draw(): void {
   scheduled = false;
   if (!dirty) return;
-  dirty = false;
+  const all = forced;
+  dirty = forced = false;
   const now = performance.now();
-  lastFast = now;
+  lastDraw = now;
+  const pixel = view.at.value === null ? view.windowMs.value / PLOT_PX : CHARTS_MS;
   batch(() => {
     list.update();
-    view.fastTick.value++;
-    if (now - lastSlow >= (view.reducedMotion.value ? 1000 : 500)) {
-      lastSlow = now;
-      view.slowTick.value++;
-    }
+    if (due("charts", all ? 0 : Math.max(CHARTS_MS, Math.min(WORDS_MS, pixel)), now)) view.chartTick.value++;
+    if (due("list", all ? 0 : LIST_MS, now)) view.listTick.value++;
+    if (due("words", WORDS_MS, now)) view.slowTick.value++;
   });
 }
 
@@ -159,7 +174,6 @@ export function startApp(): void {
   });
   setInterval(() => {
     // Ages go on while nothing is heard.
-    lastSlow = 0;
     markDirty();
   }, 1000);
   setInterval(() => {

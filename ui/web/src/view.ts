@@ -34,8 +34,9 @@ matchMedia("(prefers-reduced-motion: reduce)").addEventListener("change", (e) =>
   reducedMotion.value = e.matches;
 });
 
-/** Ticks of the one animation frame: charts at up to 10 Hz, words at 2 Hz. */
-export const fastTick = signal(0);
+/** Ticks of the one animation frame: charts at up to 10 Hz, the list at 5 Hz, words at 2 Hz. */
+export const chartTick = signal(0);
+export const listTick = signal(0);
 export const slowTick = signal(0);
 
 function storedTheme(): Theme {

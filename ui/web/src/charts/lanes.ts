@@ -11,6 +11,9 @@ import { drawMarks, hatch } from "./marks";
 const BAR_PX = 4;
 /** Decisions per pixel above which bars replace marks. */
 const DENSE = 0.4;
+/** The same for a short stretch, where some overlap can still be read. */
+const CROWD = 1.2;
+const CROWD_PX = 24;
 
 export interface LaneScene {
   store: Store;
@@ -26,7 +29,21 @@ export interface LaneScene {
 export function isDense(store: Store, span: Span, width: number): boolean {
   const ring = store.decisions;
   const n = ring.lowerBound(span.end + 1) - ring.lowerBound(span.start);
-  return n > plotWidth(width) * DENSE || hasSample(store, span);
+  return n > plotWidth(width) * DENSE || crowded(store, span, width) || hasSample(store, span);
+}
+
+/** True when the decisions of some short stretch would cover each other, however empty the rest is. */
+function crowded(store: Store, span: Span, width: number): boolean {
+  const ring = store.decisions;
+  const step = ((span.end - span.start) / plotWidth(width)) * CROWD_PX;
+  const to = ring.lowerBound(span.end + 1);
+  let abs = ring.lowerBound(span.start);
+  while (abs < to) {
+    const next = ring.lowerBound(ring.time(abs) + step);
+    if (next - abs > CROWD_PX * CROWD) return true;
+    abs = Math.max(next, abs + 1);
+  }
+  return false;
 }
 
 function hasSample(store: Store, span: Span): boolean {

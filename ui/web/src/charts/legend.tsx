@@ -35,11 +35,8 @@ function Swatch(p: { series: SeriesDef }) {
 export function Legend(p: { def: ChartDef }) {
   const ref = useRef<HTMLUListElement>(null);
   useEffect(() => {
-    let last = 0;
-    return view.fastTick.subscribe((tick) => {
-      // Numbers that change ten times a second cannot be read; under the cursor they follow at once.
-      if (view.cursor.value === null && tick - last < 4) return;
-      last = tick;
+    // Numbers that change ten times a second cannot be read; under the cursor they follow at once.
+    const show = () => {
       const row = store.rows.rowAt(view.cursor.value ?? viewEnd());
       const items = ref.current?.querySelectorAll("b");
       p.def.series.forEach((s, i) => {
@@ -47,7 +44,11 @@ export function Legend(p: { def: ChartDef }) {
         const text = withUnit(row < 0 ? Number.NaN : s.read(store)(row), s.unit);
         if (item && item.textContent !== text) item.textContent = text;
       });
-    });
+    };
+    const stops = [view.slowTick.subscribe(show), view.cursor.subscribe(show), view.at.subscribe(show)];
+    return () => {
+      for (const stop of stops) stop();
+    };
   }, [p.def]);
   return (
     <ul class="legend" ref={ref}>

@@ -44,7 +44,7 @@ function useDrawn(draw: (width: number, height: number) => void) {
       run();
     });
     observer.observe(box);
-    const stop = view.fastTick.subscribe(run);
+    const stop = view.chartTick.subscribe(run);
     return () => {
       observer.disconnect();
       stop();
@@ -219,7 +219,7 @@ function Cursor() {
   const ref = useRef<HTMLDivElement>(null);
   useEffect(
     () =>
-      view.fastTick.subscribe(() => {
+      view.chartTick.subscribe(() => {
         const line = ref.current;
         const stack = line?.parentElement;
         if (!line || !stack) return;

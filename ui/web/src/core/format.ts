@@ -121,6 +121,13 @@ export function instant(text: string | null | undefined): number | null {
   return Number.isFinite(t) && t > 0 ? t : null;
 }
 
+/** A phrase of the server as a sentence of the page: a capital in front, a full stop behind. */
+export function asSentence(text: string): string {
+  const t = text.trim();
+  if (t === "") return "";
+  return `${t[0]?.toUpperCase()}${t.slice(1)}${/[.!?…]$/.test(t) ? "" : "."}`;
+}
+
 export function shortRev(rev: string): string {
   return rev.slice(0, 8);
 }

@@ -191,8 +191,6 @@ export class Store {
 
   private applySnap(s: Snap): void {
     this.setStatus(s.status);
-    const pool = this.pool;
-    if (pool) this.engine = pool.engine.state;
     this.beforeSnap = this.lastSeq;
     this.lastSeq = s.seq;
     this.applyHistory(s.history);

@@ -1,6 +1,6 @@
 // Lines under the strip for what needs a person: engine down, reload refused, connection lost.
 import { store } from "../app";
-import { age, instant } from "../core/format";
+import { age, asSentence, instant } from "../core/format";
 import * as view from "../view";
 import { heardAgo, heardText } from "./header";
 
@@ -20,7 +20,7 @@ function engineNote(): Note | null {
   if (LOADING.has(state)) {
     const left =
       engine.expected_ready_in_ns > 0 ? ` About ${age(engine.expected_ready_in_ns / 1e6)} left, by past starts.` : "";
-    return { key: "engine", tone: "calm", title: `Engine ${state}`, text: `${engine.text}${left}` };
+    return { key: "engine", tone: "calm", title: `Engine ${state}`, text: `${asSentence(engine.text)}${left}` };
   }
   const restart = instant(engine.restart_at);
   const next =
@@ -29,9 +29,9 @@ function engineNote(): Note | null {
       : engine.gave_up
         ? " admitd has given up restarting it."
         : "";
-  const hint = engine.last_exit?.hint ? ` ${engine.last_exit.hint}` : "";
+  const hint = engine.last_exit?.hint ? ` ${asSentence(engine.last_exit.hint)}` : "";
   const tone = state === "failed" || state === "wedged" ? "bad" : "warn";
-  return { key: "engine", tone, title: `Engine ${state}`, text: `${engine.text}${next}${hint}` };
+  return { key: "engine", tone, title: `Engine ${state}`, text: `${asSentence(engine.text)}${next}${hint}` };
 }
 
 function reloadNote(): Note | null {
@@ -41,7 +41,7 @@ function reloadNote(): Note | null {
     key: "reload",
     tone: "bad",
     title: "Reload refused",
-    text: `${config.problem ?? "The last reload failed."} The last good configuration goes on.`,
+    text: `${asSentence(config.problem ?? "the last reload failed")} The last good configuration goes on.`,
   };
 }
 

@@ -242,6 +242,10 @@ export function TokenPrompt() {
             onInput={(e) => setValue(e.currentTarget.value)}
           />
         </label>
+        <p class="muted">
+          admitd made it at its first start: <code>admin.token</code> in its state folder, by default{" "}
+          <code>~/.local/state/admitd</code>.
+        </p>
         <p class="muted">It is kept in this browser tab only, and forgotten when the tab is closed.</p>
         <div class="row">
           <button type="submit" class="button primary" disabled={value.trim() === ""}>

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import * as act from "../actions";
 import type { DecisionItem } from "../api";
-import { clock, count, duration, shortRev, utc } from "../core/format";
+import { asSentence, clock, count, duration, shortRev, utc } from "../core/format";
 import { rest } from "../rest";
 import * as view from "../view";
 import { Icon, VerdictGlyph } from "./icons";
@@ -43,7 +43,7 @@ function useDecision(id: string): void {
 /** The verdict in one plain sentence: the policy's own words, else the catalogue's. */
 export function sentence(item: DecisionItem): string {
   const d = item.decision;
-  if (d.message) return d.message;
+  if (d.message) return asSentence(d.message);
   if (d.verdict === "admit") {
     const held = d.held_ms ? ` after ${duration(d.held_ms)} in the gate` : "";
     return `Admitted${held}: every rule of ${d.policy} let it through.`;

@@ -74,9 +74,17 @@ function Row(p: { d: DecisionView; top: number; index: number }) {
         class="c-tokens"
         title={`estimated prompt and output tokens; ${si(d.reserved)} reserved; KV ${percent(d.kv)} at that moment`}
       >
-        {si(d.prompt)}
-        <span class="muted">→</span>
-        {si(d.output)}
+        {d.prompt === 0 && d.output === 0 ? (
+          <span class="muted" title="refused before the body was read">
+            –
+          </span>
+        ) : (
+          <>
+            {si(d.prompt)}
+            <span class="muted">→</span>
+            {si(d.output)}
+          </>
+        )}
       </span>
       <span role="cell" class="c-outcome">
         <Outcome d={d} />
@@ -157,7 +165,7 @@ function Empty() {
 
 export function DecisionList() {
   useFilter();
-  view.fastTick.value;
+  view.listTick.value;
   const box = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ top: 0, height: 600 });
   const before = useRef({ n: 0, newest: -1 });
@@ -174,9 +182,10 @@ export function DecisionList() {
   useRevealed(box, rowHeight, n);
   const { from, to } = visibleRows(box.current?.scrollTop ?? size.top, size.height, rowHeight, n);
   const rows = [];
+  // Elements are used again for other decisions: at 200 a second, making new ones would be most of the work.
   for (let i = from; i < to; i++) {
     const d = new DecisionView(store, list.newest(i, n));
-    rows.push(<Row key={d.id} d={d} index={i} top={i * rowHeight} />);
+    rows.push(<Row key={(n - i) % 64} d={d} index={i} top={i * rowHeight} />);
   }
   return (
     <section class="list" aria-label="Decisions">

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import * as act from "../actions";
 import type { DecisionItem, SignalView, TraceStep } from "../api";
-import { age, bytes, clock, count, duration, NONE, percent, si, utc, withUnit } from "../core/format";
+import { age, asSentence, bytes, clock, count, duration, NONE, percent, si, utc, withUnit } from "../core/format";
 import { VerdictGlyph } from "./icons";
 
 function Section(p: { title: string; children: ComponentChildren }) {
@@ -89,7 +89,7 @@ export function Counterfactual(p: { item: DecisionItem }) {
   if (!text) return null;
   return (
     <Section title="What would have changed it">
-      <p class="counterfactual">{text}</p>
+      <p class="counterfactual">{asSentence(text)}</p>
     </Section>
   );
 }

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { restartEngine } from "../actions";
 import type { EngineStatus, GPUDevice, PhaseTime } from "../api";
 import { store } from "../app";
-import { bytes, clock, count, duration, instant, NONE, percent, si, utc } from "../core/format";
+import { asSentence, bytes, clock, count, duration, instant, NONE, percent, si, utc } from "../core/format";
 import { Dialog } from "../parts/dialogs";
 import { engineTone } from "../parts/strip";
 import * as view from "../view";
@@ -121,7 +121,7 @@ function State(p: { engine: EngineStatus }) {
           </button>
         )}
       </div>
-      <p class="sentence">{e.text}</p>
+      <p class="sentence">{asSentence(e.text)}</p>
       {restart !== null && restart > Date.now() ? (
         <p class="countdown" role="timer">
           Next start in <b>{duration(restart - Date.now())}</b>
@@ -177,8 +177,8 @@ function LastExit(p: { engine: EngineStatus }) {
       <p>
         {x.wanted ? "Asked for" : "Not asked for"}; {x.text}.
       </p>
-      {x.cause ? <p class="sentence">{x.cause}</p> : null}
-      {x.hint ? <p class="counterfactual">{x.hint}</p> : null}
+      {x.cause ? <p class="sentence">{asSentence(x.cause)}</p> : null}
+      {x.hint ? <p class="counterfactual">{asSentence(x.hint)}</p> : null}
       {x.tail && x.tail.length > 0 ? <pre class="tail">{x.tail.join("\n")}</pre> : null}
     </section>
   );

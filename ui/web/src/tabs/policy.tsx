@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import * as act from "../actions";
 import type { DryRun, VerdictCount } from "../api";
-import { clock, count, duration, instant, percent, shortRev, utc } from "../core/format";
+import { asSentence, clock, count, duration, instant, percent, shortRev, utc } from "../core/format";
 import { lineDiff, settingChanges } from "../core/textdiff";
 import { Dialog } from "../parts/dialogs";
 import { VerdictGlyph } from "../parts/icons";
@@ -75,11 +75,12 @@ function Editor() {
 
 function ProblemNote() {
   const p = d.problem.value;
-  if (!p) return null;
+  // A missing token is asked for by its own dialog.
+  if (!p || p.status === 401) return null;
   return (
     <div class="banner bad" role="alert">
       <b>{p.title}</b>
-      <span>{p.detail}</span>
+      {d.places.value.length > 0 ? null : <span>{asSentence(p.detail)}</span>}
       {p.fields && p.fields.length > 0 ? <span>{p.fields.join(", ")}</span> : null}
       {p.status === 412 ? (
         <button type="button" class="button" onClick={() => void d.rebase()}>
