@@ -62,11 +62,15 @@ func printOutcome(w io.Writer, it api.DecisionItem) {
 	o := it.Outcome
 	switch {
 	case it.Decision.Verdict != "admit":
+		fmt.Fprintf(w, "answer\tstatus %d%s\n", it.Decision.Status, comeBack(it.Decision.RetryAfterMS))
 	case o == nil:
 		fmt.Fprintf(w, "outcome\tstill running\n")
 	default:
-		fmt.Fprintf(w, "outcome\t%s, status %d, TTFT %s ms, TPOT %s ms, total %.0f ms, in its SLO: %v\n", o.Ending, o.Status,
-			orDashF(o.TTFTMS), orDashF(o.TPOTMS), o.TotalMS, o.SLOMet)
+		fmt.Fprintf(w, "outcome\t%s, status %d, TTFT %s, TPOT %s, total %.0f ms, in its SLO: %v\n", o.Ending, o.Status,
+			orDashMS(o.TTFTMS), orDashMS(o.TPOTMS), o.TotalMS, o.SLOMet)
+		if o.Error != "" {
+			fmt.Fprintf(w, "error\t%s\n", o.Error)
+		}
 		fmt.Fprintf(w, "tokens\t%s prompt (%s cached), %s output\n", orDashI(o.PromptTokens), orDashI(o.CachedTokens), orDashI(o.CompletionTokens))
 	}
 	for _, s := range it.Session {
@@ -108,9 +112,17 @@ func orDashI(n *int) string {
 	return fmt.Sprint(*n)
 }
 
-func orDashF(f *float64) string {
+func orDashMS(f *float64) string {
 	if f == nil {
 		return "–"
 	}
-	return fmt.Sprintf("%.0f", *f)
+	return fmt.Sprintf("%.0f ms", *f)
+}
+
+// comeBack is when the caller was told to try again.
+func comeBack(ms int64) string {
+	if ms <= 0 {
+		return ", with no time to come back at"
+	}
+	return fmt.Sprintf(", come back in %s", (time.Duration(ms) * time.Millisecond).Round(100*time.Millisecond))
 }
