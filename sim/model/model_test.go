@@ -147,7 +147,7 @@ func FuzzAnySchedule(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 4096 {
-			t.Skip("long inputs only take longer")
+			return // long inputs only take longer
 		}
 		play(t, data)
 	})
