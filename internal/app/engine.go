@@ -111,7 +111,10 @@ func engineOptions(ctx context.Context, c config.Config, stateDir string) (super
 		StopGrace: notDefault(c.Engine.StopGrace), StallAfter: c.Engine.StallAfter, StallRestartAfter: c.Engine.StallAfter,
 		Restart: supervisor.RestartPolicy{Budget: budget(c.Engine.MaxRestarts), Window: c.Engine.Window},
 	}
-	if c.ServedName() != "" {
+	switch {
+	case kind == supervisor.External && c.Model != "":
+		o.ServedNames = []string{c.Model} // it has its names already; what callers say is translated
+	case c.ServedName() != "":
 		o.ServedNames = append([]string{c.ServedName()}, c.Aliases...)
 	}
 	if c.Engine.KeyEnv != "" {
