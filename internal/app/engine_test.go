@@ -1,0 +1,146 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"admitd/internal/config"
+	"admitd/supervisor"
+)
+
+// Scripts that stand for programs: they need nothing from PATH themselves.
+const (
+	anything      = "#!/bin/sh\nexit 0\n"
+	pythonWith    = "#!/bin/sh\n[ \"$1\" = -c ] || exit 9\ncase \"$2\" in *find_spec*sglang*) exit 0;; esac\nexit 9\n"
+	pythonWithout = "#!/bin/sh\nexit 1\n"
+)
+
+// onPath makes a folder with these programs the whole PATH.
+func onPath(t *testing.T, programs map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+	return dir
+}
+
+func TestFindEngine(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		programs map[string]string
+		engine   config.Engine
+		kind     supervisor.Kind
+		binary   string // relative to the folder on PATH
+		err      string
+	}{
+		{"sim needs nothing", nil, config.Engine{Kind: "sim"}, supervisor.Sim, "", ""},
+		{"external needs nothing", nil, config.Engine{Kind: "external"}, supervisor.External, "", ""},
+		{"auto takes vLLM first", map[string]string{"vllm": anything, "python3": pythonWith}, config.Engine{Kind: "auto"}, supervisor.VLLM, "vllm", ""},
+		{"auto takes SGLang then", map[string]string{"python3": pythonWith}, config.Engine{Kind: "auto"}, supervisor.SGLang, "python3", ""},
+		{"the second Python has it", map[string]string{"python3": pythonWithout, "python": pythonWith}, config.Engine{Kind: "auto"}, supervisor.SGLang, "python", ""},
+		{"auto finds none", map[string]string{"python3": pythonWithout}, config.Engine{Kind: "auto"}, "", "", "no inference engine found"},
+		{"auto with a binary is ambiguous", map[string]string{"vllm": anything}, config.Engine{Kind: "auto", Binary: "/x"}, "", "", "say --engine vllm or --engine sglang"},
+		{"vLLM missing", nil, config.Engine{Kind: "vllm"}, supervisor.VLLM, "", "install it with `pip install vllm`, or name it with --engine-binary"},
+		{"vLLM named and missing", nil, config.Engine{Kind: "vllm", Binary: "/no/vllm"}, supervisor.VLLM, "", "/no/vllm"},
+		{"vLLM under another name", map[string]string{"my-vllm": anything}, config.Engine{Kind: "vllm", Binary: "my-vllm"}, supervisor.VLLM, "my-vllm", ""},
+		{"SGLang's Python named", map[string]string{"py": pythonWith, "python3": pythonWithout}, config.Engine{Kind: "sglang", Binary: "py"}, supervisor.SGLang, "py", ""},
+		{"a Python without it named", map[string]string{"py": pythonWithout, "python3": pythonWith}, config.Engine{Kind: "sglang", Binary: "py"}, supervisor.SGLang, "", "py is not a Python that has the sglang package"},
+		{"SGLang's own command named", map[string]string{"sglang": anything}, config.Engine{Kind: "sglang", Binary: "sglang"}, supervisor.SGLang, "sglang", ""},
+		{"SGLang missing", map[string]string{"vllm": anything}, config.Engine{Kind: "sglang"}, supervisor.SGLang, "", "no Python with the sglang package is on PATH"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := onPath(t, c.programs)
+			kind, binary, err := FindEngine(t.Context(), c.engine)
+			if c.err != "" {
+				var setup *SetupError
+				if !errors.As(err, &setup) || !strings.Contains(err.Error(), c.err) || binary != "" {
+					t.Errorf("%q %v, want an error with %q", binary, err, c.err)
+				}
+				return
+			}
+			want := c.binary
+			if want != "" {
+				want = filepath.Join(dir, want)
+			}
+			if err != nil || kind != c.kind || binary != want {
+				t.Errorf("%s %q %v, want %s %q", kind, binary, err, c.kind, want)
+			}
+		})
+	}
+}
+
+func TestNoEngineNamesEveryWayOut(t *testing.T) {
+	onPath(t, nil)
+	_, _, err := FindEngine(t.Context(), config.Engine{Kind: "auto"})
+	if !errors.Is(err, ErrNoEngine) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"pip install vllm", `pip install "sglang[all]"`, "--engine-binary", "--engine external --engine-url", "--engine sim"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %s in\n%v", want, err)
+		}
+	}
+}
+
+// A probe that was cut short by the caller's end proves nothing about what is installed.
+func TestProbeCutShort(t *testing.T) {
+	onPath(t, map[string]string{"python3": "#!/bin/sh\nread forever </dev/zero\n"})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, kind := range []string{"auto", "sglang"} {
+		var setup *SetupError
+		if _, _, err := FindEngine(ctx, config.Engine{Kind: kind}); !errors.Is(err, context.Canceled) || errors.As(err, &setup) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+func TestEngineOptions(t *testing.T) {
+	c := testConfig(t)
+	c.Model, c.Aliases, c.Engine.Kind = "Qwen2.5-0.5B", []string{"small"}, "sim"
+	c.Engine.Args = []string{"--max-num-seqs", "4"}
+	c.Engine.DrainTimeout, c.Engine.StopGrace, c.Engine.MaxRestarts = 0, 0, 0
+	o, err := engineOptions(t.Context(), c, "/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Model != "Qwen/Qwen2.5-0.5B-Instruct" || !slices.Equal(o.ServedNames, []string{"Qwen2.5-0.5B", "small"}) {
+		t.Errorf("loads %s, serves %q", o.Model, o.ServedNames)
+	}
+	if n := len(o.Args); n < 2 || !slices.Equal(o.Args[n-2:], c.Engine.Args) {
+		t.Errorf("the operator's arguments are not the last ones, which win: %q", o.Args)
+	}
+	// 0 in the file means no waiting and no restarts; in the supervisor's options it would mean the defaults.
+	if o.DrainTimeout <= 0 || o.DrainTimeout > time.Second || o.StopGrace <= 0 || o.StopGrace > time.Second || o.Restart.Budget >= 0 {
+		t.Errorf("drain %s, grace %s, budget %d", o.DrainTimeout, o.StopGrace, o.Restart.Budget)
+	}
+	c.Engine.MaxRestarts, c.Engine.DrainTimeout = 5, time.Minute
+	if o, err = engineOptions(t.Context(), c, "/s"); err != nil || o.Restart.Budget != 5 || o.DrainTimeout != time.Minute {
+		t.Errorf("%+v %v", o.Restart, err)
+	}
+}
+
+func TestExternalEngineOptions(t *testing.T) {
+	c := testConfig(t)
+	c.Model, c.ModelName, c.Aliases = "org/model", "short", []string{"alias"}
+	c.Engine.Kind, c.Engine.URL, c.Engine.KeyEnv = "external", "http://127.0.0.1:1", "APP_TEST_ENGINE_KEY"
+	var setup *SetupError
+	if _, err := engineOptions(t.Context(), c, "/s"); !errors.As(err, &setup) || !strings.Contains(err.Error(), "APP_TEST_ENGINE_KEY is empty") {
+		t.Errorf("%v", err)
+	}
+	t.Setenv("APP_TEST_ENGINE_KEY", "secret")
+	o, err := engineOptions(t.Context(), c, "/s")
+	if err != nil || o.APIKey != "secret" || !slices.Equal(o.ServedNames, []string{"org/model"}) {
+		t.Errorf("%q %v", o.ServedNames, err)
+	}
+}
