@@ -1,6 +1,6 @@
 // What a person can do on the page; keys, buttons and the palette all call these.
 import { batch } from "@preact/signals";
-import { list, liveEnd, markDirty, refreshStatus, restartStream, store, viewEnd } from "./app";
+import { list, liveEnd, refreshStatus, restartStream, store, viewEnd } from "./app";
 import { type Tab, THEMES, type Theme, WINDOWS } from "./core/url";
 import { rest, setToken } from "./rest";
 import * as view from "./view";
@@ -141,8 +141,4 @@ export async function restartEngine(): Promise<string> {
 export function poolPath(path: string): string {
   if (view.pool.value === "") return path;
   return `${path}${path.includes("?") ? "&" : "?"}pool=${encodeURIComponent(view.pool.value)}`;
-}
-
-export function redraw(): void {
-  markDirty(true);
 }

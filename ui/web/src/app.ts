@@ -38,7 +38,7 @@ const stream = new Stream({
   onLink: (link) => {
     view.link.value = link;
     if (link.state === "unauthorised") view.askToken.value = "read";
-    markDirty();
+    markDirty("all");
   },
 });
 
@@ -111,21 +111,23 @@ const WORDS_MS = 500;
 const PLOT_PX = 750;
 
 let dirty = false;
-let forced = false;
-let scheduled = false;
+let scheduled: "no" | "wait" | "frame" = "no";
+let waiting: ReturnType<typeof setTimeout> | undefined;
 let lastDraw = 0;
 const last = { charts: 0, list: 0, words: 0 };
 
-/** Says that something to draw has changed; now draws all of it at the next frame instead of at the next tick. */
-export function markDirty(now = false): void {
+/** Says that something to draw has changed; the parts named are drawn at the next frame instead of at their next tick. */
+export function markDirty(now?: "charts" | "all"): void {
   dirty = true;
-  forced ||= now;
-  if (scheduled) return;
-  scheduled = true;
+  if (now) last.charts = 0;
+  if (now === "all") last.list = last.words = 0;
+  if (scheduled === "frame" || (scheduled === "wait" && !now)) return;
+  clearTimeout(waiting);
   const interval = view.reducedMotion.value ? 1000 : CHARTS_MS;
-  const wait = now ? 0 : Math.max(0, lastDraw + interval - performance.now());
-  if (wait <= 8) requestAnimationFrame(draw);
-  else setTimeout(() => requestAnimationFrame(draw), wait - 8);
+  const wait = now ? 0 : lastDraw + interval - performance.now();
+  scheduled = wait <= 8 ? "frame" : "wait";
+  if (scheduled === "frame") requestAnimationFrame(draw);
+  else waiting = setTimeout(() => requestAnimationFrame(draw), wait - 8);
 }
 
 /** True, and noted, when a part that is drawn at most every ms is due. */
@@ -136,17 +138,16 @@ function due(part: keyof typeof last, ms: number, now: number): boolean {
 }
 
 function draw(): void {
-  scheduled = false;
+  scheduled = "no";
   if (!dirty) return;
-  const all = forced;
-  dirty = forced = false;
+  dirty = false;
   const now = performance.now();
   lastDraw = now;
   const pixel = view.at.value === null ? view.windowMs.value / PLOT_PX : CHARTS_MS;
   batch(() => {
     list.update();
-    if (due("charts", all ? 0 : Math.max(CHARTS_MS, Math.min(WORDS_MS, pixel)), now)) view.chartTick.value++;
-    if (due("list", all ? 0 : LIST_MS, now)) view.listTick.value++;
+    if (due("charts", Math.max(CHARTS_MS, Math.min(WORDS_MS, pixel)), now)) view.chartTick.value++;
+    if (due("list", LIST_MS, now)) view.listTick.value++;
     if (due("words", WORDS_MS, now)) view.slowTick.value++;
   });
 }
@@ -179,8 +180,8 @@ export function startApp(): void {
   setInterval(() => {
     if (!document.hidden && view.link.value.state !== "reconnecting") void refreshStatus();
   }, 2000);
-  view.filterText.subscribe(() => markDirty(true));
-  for (const s of [view.windowMs, view.at, view.cursor, view.selected, view.row, view.theme, view.table]) {
-    s.subscribe(() => markDirty(true));
+  view.cursor.subscribe(() => markDirty("charts"));
+  for (const s of [view.filterText, view.windowMs, view.at, view.selected, view.row, view.theme, view.table]) {
+    s.subscribe(() => markDirty("all"));
   }
 }

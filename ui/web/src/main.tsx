@@ -33,7 +33,7 @@ function Page() {
 
 view.keepUrl();
 view.keepTheme();
-watchTheme(() => markDirty(true));
+watchTheme(() => markDirty("all"));
 addEventListener("keydown", onKey);
 const root = document.querySelector("#app");
 if (root) render(<Page />, root);

@@ -310,7 +310,7 @@ export function Stack() {
     const x = event.clientX - rect.left;
     const inside = x >= toX(0, { start: 0, end: 1 }, rect.width) && plotWidth(rect.width) > 0;
     view.cursor.value = inside ? fromX(x, viewSpan(), rect.width) : null;
-    markDirty(true);
+    markDirty("charts");
   };
   const leave = () => {
     if (!document.activeElement?.classList.contains("plot")) view.cursor.value = null;

@@ -86,6 +86,12 @@ function Row(p: { d: DecisionView; top: number; index: number }) {
           </>
         )}
       </span>
+      <span role="cell" class="c-reserved">
+        {d.reserved > 0 ? si(d.reserved) : ""}
+      </span>
+      <span role="cell" class="c-kv">
+        {percent(d.kv, 0)}
+      </span>
       <span role="cell" class="c-outcome">
         <Outcome d={d} />
       </span>
@@ -231,6 +237,8 @@ function ListColumns() {
           ["tenant", "Tenant"],
           ["session", "Session"],
           ["tokens", "Est. tokens"],
+          ["reserved", "Reserved"],
+          ["kv", "KV then"],
           ["outcome", "TTFT · total"],
         ] as const
       ).map(([c, word]) => (
