@@ -100,12 +100,20 @@ func TestUnmetNeedOfARunningAdmitdKeepsTheGateClosedUntilAPolicyFits(t *testing.
 		w.scrapedNow(signals.Waiting)
 		w.wantOpen(t)
 
-		// The same trouble with the next engine is told again.
+		// The same trouble with a later engine is told again.
+		w.scrapedNow(signals.Waiting, signals.KVUsed)
+		if _, err := w.store.Apply(t.Context(), []byte(needsKV), "", "api", ""); err != nil {
+			t.Fatal(err)
+		}
+		w.wantOpen(t)
 		w.become(supervisor.Failed, "died")
 		pass(time.Second)
 		w.become(supervisor.Ready, "ready")
-		w.scrapedNow(signals.KVUsed)
-		w.wantClosed(t, "policy queue-depth needs waiting")
+		w.scrapedNow(signals.Waiting)
+		w.wantClosed(t, "policy kv-threshold needs kv_used")
+		if n := countEvents(w.journal, "error policy_refused: the gate stays closed: policy kv-threshold"); n != 2 {
+			t.Errorf("said %d times:\n%s", n, strings.Join(events(w.journal), "\n"))
+		}
 	})
 }
 

@@ -107,7 +107,7 @@ func (s *policyStore) install(r *revision) {
 	if s.lastGood == "" {
 		return
 	}
-	if err := writeFileAtomic(s.lastGood, r.compiled.Source, 0o600); err != nil {
+	if err := writeFileAtomic(s.lastGood, r.compiled.Source); err != nil {
 		s.logger.Warn("cannot keep the last good policy", "file", s.lastGood, "error", err)
 	}
 }
@@ -156,8 +156,9 @@ func (s *policyStore) event(name, level, text string) {
 	s.logger.Info(text)
 }
 
-// writeFileAtomic writes beside the target and renames, so that a reader never sees half a file.
-func writeFileAtomic(file string, data []byte, mode os.FileMode) error {
+// writeFileAtomic writes beside the target and renames, so that a reader never sees half a file. Only we can read it
+// (os.CreateTemp makes it 0600).
+func writeFileAtomic(file string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(file), ".tmp-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
@@ -167,9 +168,6 @@ func writeFileAtomic(file string, data []byte, mode os.FileMode) error {
 	cerr := tmp.Close()
 	if werr == nil {
 		werr = cerr
-	}
-	if werr == nil {
-		werr = os.Chmod(tmp.Name(), mode)
 	}
 	if werr == nil {
 		werr = os.Rename(tmp.Name(), file)

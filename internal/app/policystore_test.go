@@ -254,7 +254,7 @@ func TestPolicyChangesAlthoughItsFileCannotBeWritten(t *testing.T) {
 	if c.Rev != compiled(t, waitingText(3)).Rev || w.set.revs[len(w.set.revs)-1] != c.Rev {
 		t.Error("the change was lost")
 	}
-	err := writeFileAtomic(w.lastGood, nil, 0o600)
+	err := writeFileAtomic(w.lastGood, nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "write "+w.lastGood) {
 		t.Errorf("%v", err)
 	}
@@ -264,7 +264,7 @@ func TestPolicyChangesAlthoughItsFileCannotBeWritten(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(target, "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFileAtomic(target, []byte("x"), 0o600); err == nil {
+	if err := writeFileAtomic(target, []byte("x")); err == nil {
 		t.Error("a folder was replaced")
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {

@@ -100,7 +100,7 @@ func (r *reloader) changedFiles() []string {
 			continue
 		}
 		sum := sha256.Sum256(b)
-		if old, seen := r.sums[f]; seen && old != sum {
+		if r.sums[f] != sum {
 			changed = append(changed, f)
 		}
 		r.sums[f] = sum

@@ -61,5 +61,5 @@ func ensureToken(file string) (string, error) {
 		return "", fmt.Errorf("make admin token: %w", err)
 	}
 	token = hex.EncodeToString(raw[:])
-	return token, writeFileAtomic(file, []byte(token+"\n"), 0o600)
+	return token, writeFileAtomic(file, []byte(token+"\n"))
 }
