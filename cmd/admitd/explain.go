@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -109,7 +110,7 @@ func orDashI(n *int) string {
 	if n == nil {
 		return "–"
 	}
-	return fmt.Sprint(*n)
+	return strconv.Itoa(*n)
 }
 
 func orDashMS(f *float64) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,7 +76,8 @@ func (e *env) usageError(ctx *cli.Context, err error, _ bool) error {
 
 // at lets a usage error point to the help of the command it is about.
 func (e *env) at(ctx *cli.Context, err error) error {
-	if ee, ok := err.(*exitError); ok && ee.usage && ctx.Command != nil && ctx.Command.HelpName != "" {
+	var ee *exitError
+	if errors.As(err, &ee) && ee.usage && ctx.Command != nil && ctx.Command.HelpName != "" {
 		ee.help = ctx.Command.HelpName
 	}
 	return err

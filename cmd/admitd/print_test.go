@@ -21,13 +21,11 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 
-func ptr[T any](v T) *T { return &v }
-
 // table is what a command would print.
-func table(print func(io.Writer)) string {
+func table(fill func(io.Writer)) string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
-	print(w)
+	fill(w)
 	_ = w.Flush()
 	return b.String()
 }
@@ -45,7 +43,7 @@ func deferred() api.DecisionItem {
 		OutputTokens: 100, BodyBytes: 4000, Verdict: "defer", Reason: reason.QueueDepth, Message: "3 requests wait; the limit is 2.", Status: 503,
 		RetryAfterMS: 2340, HeldMS: 2000, DecideUS: 42, PolicyName: "queue-depth", PolicyRev: "abc", SnapshotSeq: 7,
 		Signals: []journal.SignalView{
-			{Name: signals.Waiting, Value: ptr(3.0), Unit: signals.UnitRequests, State: signals.Stale, AgeMS: 4000, Why: "older than 3s"},
+			{Name: signals.Waiting, Value: new(3.0), Unit: signals.UnitRequests, State: signals.Stale, AgeMS: 4000, Why: "older than 3s"},
 			{Name: signals.KVUsed, Unit: signals.UnitFraction, State: signals.Missing, Why: "not exported"},
 		},
 		Ledger: admission.View{InFlight: 5, Unseen: 1, Held: 2, ReservedTokens: 800, Slots: 4},
@@ -88,7 +86,7 @@ func TestExplainOutcomes(t *testing.T) {
 		{"running", nil, "outcome  still running\n"},
 		{"nothing known", &journal.Outcome{Ending: "engine_error", Status: 502, TotalMS: 12, Error: "connection reset"},
 			"outcome  engine_error, status 502, TTFT –, TPOT –, total 12 ms, in its SLO: false\nerror    connection reset\ntokens   – prompt (– cached), – output\n"},
-		{"whole", &journal.Outcome{Ending: "whole", Status: 200, TTFTMS: ptr(80.4), TPOTMS: ptr(0.0), TotalMS: 900, PromptTokens: ptr(9), CachedTokens: ptr(0), CompletionTokens: ptr(20), SLOMet: true},
+		{"whole", &journal.Outcome{Ending: "whole", Status: 200, TTFTMS: new(80.4), TPOTMS: new(0.0), TotalMS: 900, PromptTokens: new(9), CachedTokens: new(0), CompletionTokens: new(20), SLOMet: true},
 			"outcome  whole, status 200, TTFT 80 ms, TPOT 0 ms, total 900 ms, in its SLO: true\ntokens   9 prompt (0 cached), 20 output\n"},
 	} {
 		it.Outcome = c.outcome
@@ -121,12 +119,12 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 			Policy: api.PolicyInfo{Name: "dual-gate", Rev: "abc", Source: "start", At: noon},
 			Ledger: admission.Digest{InFlight: 2, Held: 1, ReservedTokens: 300},
 			GPU: api.GPU{State: "ok", Devices: []api.GPUDevice{
-				{Index: 0, Name: "H200", MemoryUsedBytes: ptr(uint64(70 << 30)), MemoryTotalBytes: ptr(uint64(140 << 30))}, {Index: 1, Name: "GB10"},
+				{Index: 0, Name: "H200", MemoryUsedBytes: new(uint64(70 << 30)), MemoryTotalBytes: new(uint64(140 << 30))}, {Index: 1, Name: "GB10"},
 			}},
-			Windows: []api.Window{{Seconds: 60, Arrivals: 4, Admitted: 3, Deferred: 1, Ended: 2, SLOMet: 1, Goodput: ptr(0.5)}},
+			Windows: []api.Window{{Seconds: 60, Arrivals: 4, Admitted: 3, Deferred: 1, Ended: 2, SLOMet: 1, Goodput: new(0.5)}},
 			Signals: []journal.SignalView{
-				{Name: signals.KVCapacity, Value: ptr(46592.0), Unit: signals.UnitTokens, State: signals.Live, AgeMS: 20},
-				{Name: signals.KVUsed, Value: ptr(0.123456), Unit: signals.UnitFraction, State: signals.Live, AgeMS: 20},
+				{Name: signals.KVCapacity, Value: new(46592.0), Unit: signals.UnitTokens, State: signals.Live, AgeMS: 20},
+				{Name: signals.KVUsed, Value: new(0.123456), Unit: signals.UnitFraction, State: signals.Live, AgeMS: 20},
 			},
 		}},
 	}

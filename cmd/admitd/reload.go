@@ -49,14 +49,14 @@ func places(err error, file string) error {
 	case !errors.As(err, &p):
 		return err
 	case len(p.Errors) > 0:
-		text := "refused, nothing was changed:"
+		lines := []string{"refused, nothing was changed:"}
 		for _, at := range p.Errors {
 			if at.File == "" {
 				at.File = file
 			}
-			text += "\n" + strict.Place{File: at.File, Line: at.Line, Column: at.Column, Field: at.Field, Text: at.Text}.String()
+			lines = append(lines, strict.Place{File: at.File, Line: at.Line, Column: at.Column, Field: at.Field, Text: at.Text}.String())
 		}
-		return &exitError{code: exitUsage, err: errors.New(text)}
+		return &exitError{code: exitUsage, err: errors.New(strings.Join(lines, "\n"))}
 	case len(p.Fields) > 0:
 		text := "refused, nothing was changed; a reload cannot change:\n  " + strings.Join(p.Fields, "\n  ")
 		return &exitError{code: exitPrecondition, err: errors.New(text)}

@@ -198,7 +198,7 @@ func newStopper() *stopper {
 			case sig := <-ch:
 				if n == 0 {
 					if num, ok := sig.(syscall.Signal); ok {
-						s.got.Store(int32(num)) //nolint:gosec // signal numbers are small
+						s.got.Store(int32(num))
 					}
 					cancel()
 				}

@@ -133,7 +133,7 @@ func simListen(uds, tcp string) (string, func() (net.Listener, error)) {
 			return nil, err
 		}
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
-		return l, os.Chmod(uds, 0o755)
+		return l, os.Chmod(uds, 0o755) //nolint:gosec // as vLLM leaves it: connecting takes write permission, which only the owner has
 	}
 }
 
@@ -144,7 +144,7 @@ func simOrphan(faults []string) error {
 		if name, err := sim.ParseFault(f); err != nil || name != sim.FaultOrphan {
 			continue
 		}
-		child := exec.Command("sleep", "600")
+		child := exec.CommandContext(context.Background(), "sleep", "600") // it must outlive us
 		child.Stdout, child.Stderr = os.Stdout, os.Stderr
 		if err := child.Start(); err != nil {
 			return fmt.Errorf("start the orphan's process: %w", err)

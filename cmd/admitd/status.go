@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -78,17 +79,18 @@ func printPool(w io.Writer, now time.Time, p api.PoolStatus) {
 
 // gpuText is the state, and how full each device's memory is where it tells.
 func gpuText(g api.GPU) string {
-	text := g.State
+	var b strings.Builder
+	b.WriteString(g.State)
 	if g.Why != "" {
-		text += ": " + g.Why
+		b.WriteString(": " + g.Why)
 	}
 	for _, d := range g.Devices {
-		text += fmt.Sprintf("; %d %s", d.Index, d.Name)
+		fmt.Fprintf(&b, "; %d %s", d.Index, d.Name)
 		if d.MemoryUsedBytes != nil && d.MemoryTotalBytes != nil {
-			text += fmt.Sprintf(" %.1f of %.1f GiB", float64(*d.MemoryUsedBytes)/(1<<30), float64(*d.MemoryTotalBytes)/(1<<30))
+			fmt.Fprintf(&b, " %.1f of %.1f GiB", float64(*d.MemoryUsedBytes)/(1<<30), float64(*d.MemoryTotalBytes)/(1<<30))
 		}
 	}
-	return text
+	return b.String()
 }
 
 func signalText(s journal.SignalView) string {
@@ -117,7 +119,7 @@ func known(n int) string {
 	if n == 0 {
 		return "unknown"
 	}
-	return fmt.Sprint(n)
+	return strconv.Itoa(n)
 }
 
 func percent(f *float64) string {

@@ -121,7 +121,7 @@ func TestPlaces(t *testing.T) {
 		t.Errorf("%d %v", codeOf(err), err)
 	}
 	other := errors.New("else")
-	if err := places(other, ""); err != other {
+	if err := places(other, ""); !errors.Is(err, other) {
 		t.Errorf("%v", err)
 	}
 }

@@ -136,7 +136,7 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 		}
 	}
 	var wg sync.WaitGroup
-	start := func(name string, f func(context.Context) error, ctx context.Context) {
+	start := func(ctx context.Context, name string, f func(context.Context) error) {
 		wg.Go(func() {
 			if err := f(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				fail(fmt.Errorf("%s: %w", name, err))
@@ -144,12 +144,12 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 		})
 	}
 	gateSrv, adminSrv := a.servers()
-	start("gate", func(context.Context) error { return serve(gateSrv, gateL) }, parts)
-	start("admin", func(context.Context) error { return serve(adminSrv, adminL) }, parts)
-	start("dashboard", a.admin.Run, parts)
-	start("reloader", a.reloader.Run, parts)
-	start("hangup", a.hangups, parts)
-	a.pool.start(start, parts, fail)
+	start(parts, "gate", func(context.Context) error { return serve(gateSrv, gateL) })
+	start(parts, "admin", func(context.Context) error { return serve(adminSrv, adminL) })
+	start(parts, "dashboard", a.admin.Run)
+	start(parts, "reloader", a.reloader.Run)
+	start(parts, "hangup", a.hangups)
+	a.pool.start(parts, start, fail)
 	engineDone := make(chan struct{})
 	wg.Go(func() {
 		defer close(engineDone)
@@ -158,7 +158,7 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 		}
 	})
 	if a.o.Progress != nil {
-		start("progress", a.progress, parts)
+		start(parts, "progress", a.progress)
 	}
 
 	var failure error

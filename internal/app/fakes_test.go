@@ -213,7 +213,7 @@ func newWorld(t testing.TB, policyText string, change ...func(*config.Config)) *
 	}
 	w := &world{pool: &pool{config: c, journal: newJournal(t)}, engine: newFakeEngine(), scraper: newFakeScraper()}
 	w.pool.engine, w.pool.scraper = w.engine, w.scraper
-	w.scraper.tell = w.pool.onSnapshot
+	w.scraper.tell = w.onSnapshot
 	if err := w.assemble(Options{Config: c, Logger: quiet()}, compiled(t, policyText), "", c.StateDir); err != nil {
 		t.Fatal(err)
 	}

@@ -335,7 +335,7 @@ func TestExternalEngineIsAskedByItsOwnName(t *testing.T) {
 	for kind, want := range map[supervisor.Kind]string{supervisor.External: "org/model", supervisor.VLLM: "short"} {
 		w := &world{pool: &pool{journal: newJournal(t)}, engine: newFakeEngine(), scraper: newFakeScraper()}
 		w.engine.st.Kind = kind
-		w.pool.engine, w.pool.scraper, w.pool.config = w.engine, w.scraper, testConfig(t)
+		w.pool.engine, w.pool.scraper, w.config = w.engine, w.scraper, testConfig(t)
 		w.config.Model, w.config.ModelName = "org/model", "short"
 		if err := w.assemble(Options{Config: w.config, Logger: quiet()}, compiled(t, needsNothing), "", t.TempDir()); err != nil {
 			t.Fatal(err)

@@ -150,10 +150,10 @@ func (s *policyStore) event(name, level, text string) {
 	now := s.clock()
 	s.journal.Append(journal.Entry{At: now, Kind: journal.KindEvent, Event: &journal.Event{Name: name, Level: level, Pool: s.pool, Text: text}})
 	if level == "error" {
-		s.logger.Error(text)
+		s.logger.Error("event", "name", name, "text", text)
 		return
 	}
-	s.logger.Info(text)
+	s.logger.Info("event", "name", name, "text", text)
 }
 
 // writeFileAtomic writes beside the target and renames, so that a reader never sees half a file. Only we can read it

@@ -192,12 +192,15 @@ func (p *pool) gatePool() *gate.Pool {
 	}
 }
 
+// starter runs one part of admitd in a goroutine of its own; its failure ends admitd.
+type starter func(ctx context.Context, name string, run func(context.Context) error)
+
 // start runs the pool's goroutines but the supervisor's own.
 // A failure that ends admitd goes to fail.
-func (p *pool) start(start func(string, func(context.Context) error, context.Context), ctx context.Context, fail func(error)) {
-	start("admission", p.admission.Run, ctx)
+func (p *pool) start(ctx context.Context, start starter, fail func(error)) {
+	start(ctx, "admission", p.admission.Run)
 	if p.monitor != nil {
-		start("gpu", p.monitor.Run, ctx)
+		start(ctx, "gpu", p.monitor.Run)
 	}
-	start("pool", func(ctx context.Context) error { return p.watch(ctx, fail) }, ctx)
+	start(ctx, "pool", func(ctx context.Context) error { return p.watch(ctx, fail) })
 }

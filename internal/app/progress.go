@@ -184,14 +184,14 @@ func memory(gpu *nvml.Reading) string {
 }
 
 func exitText(e *supervisor.Exit) string {
-	out := ""
+	var b strings.Builder
 	if e.Hint != "" {
-		out += "\n  what to do: " + e.Hint
+		b.WriteString("\n  what to do: " + e.Hint)
 	}
 	for _, line := range lastLines(e.Tail, 12) {
-		out += "\n  | " + line
+		b.WriteString("\n  | " + line)
 	}
-	return out
+	return b.String()
 }
 
 func lastLines(lines []string, n int) []string {
