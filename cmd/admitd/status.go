@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,9 @@ func (e *env) statusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			if st.Pools, err = onlyPool(st.Pools, ctx.String("pool")); err != nil {
+				return err
+			}
 			gate := "open"
 			if !st.Ready {
 				_, why, err := c.Ready(asking)
@@ -41,6 +45,21 @@ func (e *env) statusCommand() *cli.Command {
 			return e.output(ctx, st, func(w io.Writer) { printStatus(w, st, gate) })
 		},
 	}
+}
+
+// onlyPool keeps the pool that was asked for, all for "".
+func onlyPool(pools []api.PoolStatus, name string) ([]api.PoolStatus, error) {
+	if name == "" {
+		return pools, nil
+	}
+	var models []string
+	for _, p := range pools {
+		if p.Model == name || slices.Contains(p.Aliases, name) {
+			return []api.PoolStatus{p}, nil
+		}
+		models = append(models, p.Model)
+	}
+	return nil, usage("status: --pool %s: no pool serves that; there is %s", name, strings.Join(models, ", "))
 }
 
 func printStatus(w io.Writer, st api.Status, gate string) {

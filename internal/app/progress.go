@@ -13,7 +13,7 @@ import (
 const (
 	// paintEvery is how often the figures of a loading engine are looked at.
 	paintEvery = 500 * time.Millisecond
-	// passing is how long a state that is on its way to another goes unmentioned where lines cannot be taken back.
+	// passing is how long a state that is on its way to another goes unmentioned.
 	passing = 2 * time.Second
 )
 
@@ -91,9 +91,10 @@ func (r *reporter) ready(v view) {
 	switch {
 	case v.serving:
 		r.once("ready "+v.engine.ReadyAt.String(), r.readyText(v.engine))
+	case v.now.Sub(v.engine.Since) < passing: // it is about to open
 	case r.screen.Terminal():
 		r.screen.paint("the gate is closed: " + v.why)
-	case v.now.Sub(v.engine.Since) >= passing:
+	default:
 		r.once("closed "+v.why, "the gate is closed: "+v.why)
 	}
 }

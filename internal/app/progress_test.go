@@ -84,7 +84,7 @@ func TestTerminalProgressRepaintsOneLine(t *testing.T) {
 	wide := func() int { return 200 }
 	v := loadingView("weights", time.Second, 5*time.Second, 8*time.Second)
 	v.engine.ExpectedReadyIn = 25 * time.Second
-	got := told(wide, v, v, readyView(30*time.Second, false, "admitd waits"), readyView(31*time.Second, true, ""))
+	got := told(wide, v, v, readyView(30*time.Second, false, "the engine is loading"), readyView(32*time.Second, false, "admitd waits"), readyView(33*time.Second, true, ""))
 	want := wipe + "loading m · weights 4s (last time 8s) · 5s in all, about 25s to go by past starts · GPU 12.5 of 80.0 GiB" +
 		wipe + "the gate is closed: admitd waits" +
 		wipe + "ready: m on http://127.0.0.1:8080/v1 (engine vllm 0.32.0, pid 42, loaded in 30s)\ndashboard: http://127.0.0.1:8081/\n"
