@@ -152,6 +152,10 @@ func (f *Filter) lineBytes(b []byte, at int) {
 // endLine ends a line; end is the place behind its terminator.
 func (f *Filter) endLine(end int) {
 	r := &f.sse
+	if end > 0 {
+		// A string that a line end breaks off is no JSON; what was to be replaced ends here.
+		f.ed.resume(end - 1)
+	}
 	f.ed.endLine()
 	switch r.state {
 	case lineStart:
