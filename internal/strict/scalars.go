@@ -6,11 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 )
 
 // scalars finds what the YAML library would take without complaint, or complain about without a place: fractions
-// where a whole number is wanted, and durations that are none. Everything else is left to the library.
+// where a whole number is wanted, durations and times that are none, and what a type's own reader refuses. Everything else is left to the library.
 func scalars(file, path string, n ast.Node, t reflect.Type, found []Place) []Place {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -30,23 +31,59 @@ func scalars(file, path string, n ast.Node, t reflect.Type, found []Place) []Pla
 		for i, v := range n.Values {
 			found = scalars(file, fmt.Sprintf("%s.%d", path, i), v, t.Elem(), found)
 		}
-	case *ast.FloatNode, *ast.StringNode:
-		if t != nil && !fits(n, t) {
+	case *ast.AnchorNode:
+		return scalars(file, path, n.Value, t, found)
+	default:
+		if t == nil {
+			return found
+		}
+		if text := complaint(n, t); text != "" {
 			tok := n.GetToken()
-			found = append(found, Place{File: file, Line: tok.Position.Line, Column: tok.Position.Column, Field: path,
-				Text: fmt.Sprintf("%q is not %s", tok.Value, want(t))})
+			found = append(found, Place{File: file, Line: tok.Position.Line, Column: tok.Position.Column, Field: path, Text: text})
 		}
 	}
 	return found
 }
 
+// complaint says what is wrong with a scalar for a type, "" when nothing that the library would not say itself.
+func complaint(n ast.Node, t reflect.Type) string {
+	value := n.GetToken().Value
+	if u, ok := reflect.New(t).Interface().(yaml.BytesUnmarshaler); ok {
+		if err := u.UnmarshalYAML([]byte(value)); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	if !fits(n, t) {
+		return fmt.Sprintf("%q is not %s", value, want(t))
+	}
+	return ""
+}
+
+// fits is strict where the library is not. It turns every time that it cannot read into the zero time, which the owner of
+// a setting takes for "not set": for an expiry that would mean never, so only what is surely a time passes.
 func fits(n ast.Node, t reflect.Type) bool {
-	if t == reflect.TypeFor[time.Duration]() {
-		_, err := time.ParseDuration(n.GetToken().Value)
+	value := n.GetToken().Value
+	_, isText := n.(*ast.StringNode)
+	_, isFloat := n.(*ast.FloatNode)
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return isText && isTime(value)
+	case t == reflect.TypeFor[time.Duration]() && (isText || isFloat):
+		_, err := time.ParseDuration(value)
 		return err == nil
 	}
-	_, isFloat := n.(*ast.FloatNode)
 	return !isFloat || !reflect.Zero(t).CanInt() && !reflect.Zero(t).CanUint()
+}
+
+// isTime takes RFC 3339 and a plain date (UTC), but not the zero time.
+func isTime(s string) bool {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return !t.IsZero()
+		}
+	}
+	return false
 }
 
 // keyType is the type that a key of a mapping is decoded into; nil when the library will complain about the key.

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -115,6 +116,10 @@ func Decode(file string, src []byte, into any) (err error) {
 			err = &Error{Places: []Place{{File: file, Text: "this is not YAML that can be read"}}}
 		}
 	}()
+	src = withoutBOM(src)
+	if p, bad := notText(file, src); bad {
+		return &Error{Places: []Place{p}}
+	}
 	f, perr := parser.ParseBytes(src, 0)
 	if perr != nil {
 		return convert(file, perr, nil)
@@ -144,6 +149,28 @@ func Decode(file string, src []byte, into any) (err error) {
 		return convert(file, derr, into)
 	}
 	return nil
+}
+
+// withoutBOM drops the byte order mark that some editors begin a file with.
+func withoutBOM(src []byte) []byte { return bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")) }
+
+// notText finds the first place that is not UTF-8, and the directives that this reader does not take.
+func notText(file string, src []byte) (Place, bool) {
+	for i, line := range bytes.Split(src, []byte("\n")) {
+		if bytes.HasPrefix(line, []byte("%")) {
+			return Place{File: file, Line: i + 1, Column: 1, Text: "a line that begins with % is a YAML directive, which is not taken here; remove it"}, true
+		}
+		if utf8.Valid(line) {
+			continue
+		}
+		for at, r := range string(line) { // an invalid byte reads as U+FFFD of width 1
+			if _, n := utf8.DecodeRune(line[at:]); r == utf8.RuneError && n == 1 {
+				return Place{File: file, Line: i + 1, Column: utf8.RuneCount(line[:at]) + 1,
+					Text: fmt.Sprintf("the byte 0x%02x is not UTF-8; save the file as UTF-8", line[at])}, true
+			}
+		}
+	}
+	return Place{}, false
 }
 
 // convert turns the YAML library's error into ours, and names the allowed keys for an unknown one.
@@ -258,7 +285,7 @@ func walkStructs(t reflect.Type, seen map[reflect.Type]bool, visit func([]string
 // nearest parent that is; Line is 0 when nothing of it is there. Text is left empty.
 func Locate(file string, src []byte, path string) Place {
 	p := Place{File: file, Field: path}
-	f, err := parser.ParseBytes(src, 0)
+	f, err := parser.ParseBytes(withoutBOM(src), 0)
 	if err != nil || len(f.Docs) == 0 || f.Docs[0].Body == nil {
 		return p
 	}

@@ -12,10 +12,24 @@ type inner struct {
 	Wait       time.Duration `yaml:"wait"`
 }
 
+// size is a type with a reader of its own.
+type size int
+
+// UnmarshalYAML implements yaml.BytesUnmarshaler.
+func (s *size) UnmarshalYAML(b []byte) error {
+	if string(b) != "1KiB" {
+		return errors.New(string(b) + " is not a size")
+	}
+	*s = 1024
+	return nil
+}
+
 type outer struct {
-	Name  string  `yaml:"name"`
-	Inner inner   `yaml:"inner"`
-	List  []inner `yaml:"list"`
+	At    time.Time `yaml:"at"`
+	Size  size      `yaml:"size"`
+	Name  string    `yaml:"name"`
+	Inner inner     `yaml:"inner"`
+	List  []inner   `yaml:"list"`
 }
 
 func TestDecodeTellsThePlaceOfEveryMistake(t *testing.T) {
@@ -28,6 +42,10 @@ func TestDecodeTellsThePlaceOfEveryMistake(t *testing.T) {
 		{"bare duration", "inner:\n  wait: 5\n", "f.yaml:2:9: \"5\" is not a duration"},
 		{"spelled-out duration", "inner:\n  wait: 2 seconds\n", "f.yaml:2:9: inner.wait: \"2 seconds\" is not a duration such as"},
 		{"a fraction where a whole number is wanted", "list:\n  - max_waiting: 2.5\n", "f.yaml:2:18: list.0.max_waiting: \"2.5\" is not a whole number"},
+		{"a size of no known unit", "size: 32MB\n", "f.yaml:1:7: size: 32MB is not a size"},
+		{"a directive", "%YAML 1.2\n---\nname: a\n", "f.yaml:1:1: a line that begins with % is a YAML directive"},
+		{"not UTF-8", "name: a\nname2: ü\xff\n", "f.yaml:2:9: the byte 0xff is not UTF-8"},
+		{"UTF-16", "\xff\xfen\x00", "f.yaml:1:1: the byte 0xff is not UTF-8"},
 		{"not yaml", "name: [a\n", "f.yaml:1:"},
 		{"two documents", "name: a\n---\nname: b\n", "a second document starts here"},
 		{"a list", "- a\n", "f.yaml:1:1"},
@@ -55,6 +73,43 @@ func TestDecodeGood(t *testing.T) {
 	}
 	if err := Decode("f", []byte("# only a comment\n"), &o); err != nil {
 		t.Errorf("a file of comments: %v", err)
+	}
+}
+
+func TestTimeThatIsNoneIsNeverTheZeroTime(t *testing.T) {
+	for _, v := range []string{"2020-06-31T00:00:00Z", "tomorrow", "2020-01-01 00:00", "2020-01-01 00:00:00", "2020-13-01", "0001-01-01T00:00:00Z", "0001-01-01",
+		"", "~", "null", `""`, "never", "2027", "2027.5", "true", "!!str tomorrow", "&a tomorrow", "[2027-01-01]", "{}", "|\n  tomorrow"} {
+		var o outer
+		err := Decode("f.yaml", []byte("at: "+v+"\n"), &o)
+		if err == nil {
+			t.Errorf("%q was taken as %s", v, o.At)
+			continue
+		}
+		if !strings.Contains(err.Error(), "f.yaml:1:") || !strings.Contains(err.Error(), "is not a time such as 2026-12-31T00:00:00Z") {
+			t.Errorf("%q: %v", v, err)
+		}
+	}
+	var o outer
+	if err := Decode("f.yaml", []byte("name: &n tomorrow\nat: *n\n"), &o); err == nil {
+		t.Errorf("an alias of no time was taken as %s", o.At)
+	}
+	for v, want := range map[string]string{"2026-12-31T00:00:00Z": "2026-12-31T00:00:00Z", "2026-12-31T01:00:00+02:00": "2026-12-30T23:00:00Z",
+		"2027-06-30": "2027-06-30T00:00:00Z", `"2027-06-30"`: "2027-06-30T00:00:00Z", "&x 2027-06-30": "2027-06-30T00:00:00Z"} {
+		var o outer
+		if err := Decode("f.yaml", []byte("at: "+v+"\n"), &o); err != nil || o.At.UTC().Format(time.RFC3339) != want {
+			t.Errorf("%q: %s, %v; want %s", v, o.At, err, want)
+		}
+	}
+}
+
+func TestByteOrderMarkIsSkipped(t *testing.T) {
+	var o outer
+	src := []byte("\xef\xbb\xbfname: a\n")
+	if err := Decode("f", src, &o); err != nil || o.Name != "a" {
+		t.Errorf("%q %v", o.Name, err)
+	}
+	if p := Locate("f", src, "name"); p.Line != 1 || p.Column != 1 {
+		t.Errorf("%+v", p)
 	}
 }
 
