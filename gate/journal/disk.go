@@ -18,9 +18,13 @@ import (
 
 const (
 	defaultMaxBytes = 64 << 20
-	defaultKeep     = 16
-	defaultQueue    = 8192
-	closeWait       = 5 * time.Second
+	// keepFiles times MaxBytes is what is kept by default; never more than maxFiles files, however small.
+	keepFiles = 16
+	maxFiles  = 10000
+	// retryAfter is how long a disk that failed is left alone. What comes meanwhile is in memory only.
+	retryAfter   = time.Second
+	defaultQueue = 8192
+	closeWait    = 5 * time.Second
 
 	filePrefix = "journal-"
 	fileSuffix = ".jsonl"
@@ -36,13 +40,17 @@ type disk struct {
 
 	dir      string
 	maxBytes int64
-	keep     int
+	keep     int64
 	log      *slog.Logger
+	now      func() time.Time
 
 	number int
 	file   io.WriteCloser
-	buf    *bufio.Writer
-	size   int64
+	path   string
+	// retryAt is when a disk that failed is tried again.
+	retryAt time.Time
+	buf     *bufio.Writer
+	size    int64
 	// pending counts lines that are in buf and not yet with the operating system.
 	pending uint64
 	// failing is true from a write error until a write succeeds, so that a full disk is said once.
@@ -73,12 +81,12 @@ func openDisk(o Options) (*disk, error) {
 }
 
 func newDisk(o Options) *disk {
-	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, keep: o.Keep, log: o.Logger, done: make(chan struct{}), open: openFile}
+	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, keep: o.KeepBytes, log: o.Logger, now: time.Now, done: make(chan struct{}), open: openFile}
 	if d.maxBytes == 0 {
 		d.maxBytes = defaultMaxBytes
 	}
 	if d.keep == 0 {
-		d.keep = defaultKeep
+		d.keep = keepFiles * d.maxBytes
 	}
 	n := o.Queue
 	if n == 0 {
@@ -139,6 +147,10 @@ func (d *disk) write(e Entry) {
 		return
 	}
 	line = append(line, '\n')
+	if d.file == nil && d.now().Before(d.retryAt) {
+		d.dropped.Add(1)
+		return
+	}
 	if d.file == nil || (d.size > 0 && d.size+int64(len(line)) > d.maxBytes) {
 		if err := d.next(); err != nil {
 			d.pending++
@@ -184,17 +196,26 @@ func (d *disk) settle() {
 func (d *disk) fail(err error) {
 	d.dropped.Add(d.pending)
 	d.pending = 0
+	d.retryAt = d.now().Add(retryAfter)
 	if !d.failing {
 		d.failing = true
 		d.log.Error("journal cannot be written; decisions go on and stay in memory", "error", err)
 	}
 	if d.file != nil {
 		_ = d.file.Close()
+		d.removeEmpty()
 	}
 	d.file, d.buf = nil, nil
 }
 
-// next closes the current file, opens the following number and removes the oldest ones beyond keep.
+// removeEmpty takes away a file that nothing got into: on a full disk there would be one for each attempt.
+func (d *disk) removeEmpty() {
+	if info, err := os.Stat(d.path); err == nil && info.Size() == 0 {
+		_ = os.Remove(d.path)
+	}
+}
+
+// next closes the current file, opens the following number and removes the oldest ones beyond what is kept.
 func (d *disk) next() error {
 	if d.file != nil {
 		if err := errors.Join(d.buf.Flush(), d.file.Close()); err != nil {
@@ -210,21 +231,32 @@ func (d *disk) next() error {
 		return fmt.Errorf("journal: open %s: %w", path, err)
 	}
 	d.number++
+	d.path = path
 	d.file, d.buf, d.size = f, bufio.NewWriterSize(f, 64<<10), 0
 	d.prune()
 	return nil
 }
 
+// prune counts bytes, not files: starts that came to nothing and a full disk leave small files, and must not push out
+// the record.
 func (d *disk) prune() {
 	files, err := Files(d.dir)
 	if err != nil {
 		return
 	}
-	for len(files) > d.keep {
-		if err := os.Remove(files[0]); err != nil {
-			d.log.Warn("old journal file cannot be removed", "file", files[0], "error", err)
+	total := int64(0)
+	for i := len(files) - 1; i >= 0; i-- {
+		info, err := os.Stat(files[i])
+		if err != nil || files[i] == d.path {
+			continue
 		}
-		files = files[1:]
+		total += info.Size()
+		if total <= d.keep-d.maxBytes && len(files)-i <= maxFiles {
+			continue
+		}
+		if err := os.Remove(files[i]); err != nil {
+			d.log.Warn("old journal file cannot be removed", "file", files[i], "error", err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func readAll(t *testing.T, dir string) (ids []string, notices []Notice) {
 func TestWhatIsAppendedIsReadBackInOrder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "journal")
 	for life := range 3 {
-		j := open(t, Options{Dir: dir, MaxBytes: 2000, Keep: 1000})
+		j := open(t, Options{Dir: dir, MaxBytes: 2000, KeepBytes: 1 << 20})
 		for i := range 30 {
 			j.Append(decided(fmt.Sprintf("%d-%02d", life, i)))
 		}
@@ -89,22 +90,102 @@ func TestOldFilesAreRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j := open(t, Options{Dir: dir, MaxBytes: 1, Keep: 3})
+	// Each entry fills a file; five of them are kept beside the one being written.
+	line := lineBytes(t, decided("10"))
+	j := open(t, Options{Dir: dir, MaxBytes: line, KeepBytes: 6 * line})
 	for i := range 20 {
-		j.Append(decided(strconv.Itoa(i)))
+		j.Append(decided(strconv.Itoa(10 + i)))
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files, _ := Files(dir)
 	ids, _ := readAll(t, dir)
-	if len(files) != 3 || strings.Join(ids, " ") != "17 18 19" {
-		t.Errorf("%d files with %v", len(files), ids)
+	if strings.Join(ids, " ") != "24 25 26 27 28 29" {
+		t.Errorf("kept %v", ids)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "notes.txt")); err != nil {
 		t.Errorf("a file that is not ours was removed: %v", err)
 	}
 }
+
+// lineBytes is the size of an entry on disk.
+func lineBytes(t *testing.T, e Entry) int64 {
+	t.Helper()
+	e.Seq, e.At = 10, time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.UTC)
+	b, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(len(b)) + 1
+}
+
+// Many starts that come to nothing must not push the record out.
+func TestShortLivesDoNotPushOutTheRecord(t *testing.T) {
+	dir := t.TempDir()
+	for life := range 40 {
+		j := open(t, Options{Dir: dir, MaxBytes: 1 << 20})
+		if life == 0 {
+			j.Append(decided("the record"))
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids, _ := readAll(t, dir); len(ids) != 1 || ids[0] != "the record" {
+		t.Errorf("read back %v", ids)
+	}
+}
+
+// A full disk: every write fails. No file after file is made, and nothing old is removed.
+func TestFullDiskRemovesNothingAndIsTriedOnceASecond(t *testing.T) {
+	dir := t.TempDir()
+	old := open(t, Options{Dir: dir, MaxBytes: 2000})
+	for i := range 30 {
+		old.Append(decided(strconv.Itoa(i)))
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := newDisk(Options{Dir: dir, MaxBytes: 2000, Logger: slog.New(slog.DiscardHandler)})
+	now := time.Unix(0, 0)
+	d.now = func() time.Time { return now }
+	opened := 0
+	d.open = func(path string) (io.WriteCloser, error) {
+		opened++
+		f, err := openFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return full{f}, nil
+	}
+	for range 500 {
+		d.write(decided("lost"))
+		d.flush()
+	}
+	if opened != 1 || d.dropped.Load() != 500 {
+		t.Errorf("%d files opened within one instant, %d dropped", opened, d.dropped.Load())
+	}
+	now = now.Add(2 * retryAfter)
+	d.write(decided("lost"))
+	d.flush()
+	if opened != 2 {
+		t.Errorf("not tried again: %d", opened)
+	}
+	if ids, _ := readAll(t, dir); len(ids) != 30 {
+		t.Errorf("%d of 30 old entries are left", len(ids))
+	}
+	files, _ := Files(dir)
+	for _, f := range files {
+		if info, err := os.Stat(f); err != nil || info.Size() == 0 {
+			t.Errorf("%s was left empty: %v", f, err)
+		}
+	}
+}
+
+// full is a file on a full disk.
+type full struct{ io.WriteCloser }
+
+func (f full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 // stuck is a disk that takes nothing until it is let go, and then fails as told.
 type stuck struct {
@@ -134,6 +215,11 @@ func on(t *testing.T, o Options, next func() io.WriteCloser) *Journal {
 	}
 	d := newDisk(o)
 	d.open = func(string) (io.WriteCloser, error) { return next(), nil }
+	looks := 0
+	d.now = func() time.Time { // long enough between two looks that a failed disk is tried again each time
+		looks++
+		return time.Unix(0, 0).Add(time.Duration(looks) * 2 * retryAfter)
+	}
 	go d.run()
 	return &Journal{ring: make([]Entry, o.Ring), index: map[string]place{}, changed: make(chan struct{}), disk: d}
 }

@@ -18,8 +18,9 @@ type Options struct {
 	Dir string
 	// MaxBytes is the size at which a file is closed and the next one begun; 0 means 64 MiB. Negative is an error.
 	MaxBytes int64
-	// Keep is how many files stay in Dir, the current one included; 0 means 16. Negative is an error.
-	Keep int
+	// KeepBytes is how much stays in Dir in all: when a new file is begun, the oldest ones beyond it are removed. 0 means
+	// 16 times MaxBytes. Negative is an error.
+	KeepBytes int64
 	// Queue is how many entries may wait for the disk before further ones are dropped from it; 0 means 8192.
 	Queue int
 	// Logger receives disk trouble; nil discards it.
@@ -53,9 +54,9 @@ type place struct{ decision, outcome uint64 }
 
 // New opens a journal. With a Dir it starts a new file there and one goroutine that Close ends.
 func New(o Options) (*Journal, error) {
-	if o.Ring < 0 || o.MaxBytes < 0 || o.Keep < 0 || o.Queue < 0 {
-		return nil, fmt.Errorf("journal: ring %d, max bytes %d, keep %d and queue %d must not be negative",
-			o.Ring, o.MaxBytes, o.Keep, o.Queue)
+	if o.Ring < 0 || o.MaxBytes < 0 || o.KeepBytes < 0 || o.Queue < 0 {
+		return nil, fmt.Errorf("journal: ring %d, max bytes %d, keep bytes %d and queue %d must not be negative",
+			o.Ring, o.MaxBytes, o.KeepBytes, o.Queue)
 	}
 	if o.Ring == 0 {
 		o.Ring = DefaultRing

@@ -128,7 +128,7 @@ func TestChangedWakesAReaderThatMissesNothing(t *testing.T) {
 }
 
 func TestBadOptionsAreErrors(t *testing.T) {
-	for _, o := range []Options{{Ring: -1}, {MaxBytes: -1}, {Keep: -1}, {Queue: -1}, {Dir: "/proc/no/such"}} {
+	for _, o := range []Options{{Ring: -1}, {MaxBytes: -1}, {KeepBytes: -1}, {Queue: -1}, {Dir: "/proc/no/such"}} {
 		if _, err := New(o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
