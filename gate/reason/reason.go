@@ -129,7 +129,7 @@ var table = []Entry{
 	{BadRequest, VerdictReject, 400, RetryNever, "bad request", "The body is not what the endpoint takes; the message says where."},
 	{BodyTooLarge, VerdictReject, 413, RetryNever, "body too large", "The body is larger than the gate accepts; the message names the limit."},
 	{PathUnknown, VerdictReject, 404, RetryNever, "unknown path", "The gate does not know this path and never passes on what it does not know."},
-	{PathBlocked, VerdictReject, 404, RetryNever, "path blocked", "The engine has this path, but it is not open to callers; paths.open in the configuration can open it."},
+	{PathBlocked, VerdictReject, 404, RetryNever, "path blocked", "The engine has this path, but it is not open to callers; relay.open_paths in the configuration can open it."},
 	{MethodNotAllowed, VerdictReject, 405, RetryNever, "wrong method", "The path exists, but not with this method."},
 	{UpgradeRefused, VerdictReject, 501, RetryNever, "upgrade refused", "The gate does not relay connection upgrades such as WebSocket."},
 	{KeyInQuery, VerdictReject, 400, RetryNever, "key in query", "Keys in the URL end up in logs; send the key as a header."},
