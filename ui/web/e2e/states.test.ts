@@ -110,7 +110,7 @@ const scenes: Scene[] = [
   {
     name: "stale-signals",
     set: (fake) => {
-      fake.state.scrapeIntervalMs = 20;
+      fake.world.scrapeAge = 4200;
     },
     act: async (page, fake) => {
       await flow(page, fake);
@@ -322,6 +322,9 @@ for (const scene of scenes) {
           () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
         );
         assert.equal(wide, 0, "R14 no sideways scrolling of the page");
+      } catch (error) {
+        await shot(page, `failed-${scene.name}`);
+        throw error;
       } finally {
         await context.close();
         await fake.close();

@@ -34,7 +34,11 @@ matchMedia("(prefers-reduced-motion: reduce)").addEventListener("change", (e) =>
   reducedMotion.value = e.matches;
 });
 
-/** Ticks of the one animation frame: charts at up to 10 Hz, the list at 5 Hz, words at 2 Hz. */
+/**
+ * Ticks of the one animation frame: charts at up to 10 Hz, the list at 5 Hz, words at 2 Hz. The store is no signal,
+ * and a component that reads any signal is drawn again for its signals and props alone: whoever reads the store
+ * reads a tick too.
+ */
 export const chartTick = signal(0);
 export const listTick = signal(0);
 export const slowTick = signal(0);

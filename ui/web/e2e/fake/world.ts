@@ -78,6 +78,8 @@ export class World {
   items: DecisionItem[] = [];
   gpu: boolean;
   rate: number;
+  /** A fixed scrape age in ms, for stale signals. */
+  scrapeAge: number | null = null;
   /** Multiplies the arrivals for a burst. */
   burst = 1;
   private readonly rnd: () => number;
@@ -263,7 +265,7 @@ export class World {
           Math.min(1, 0.2 + this.running.length / this.slots),
         ]
       : [null, null, null, null];
-    const wobble = (this.now / 7) % 400;
+    const wobble = this.scrapeAge ?? (this.now / 7) % 400;
     return [
       this.kv(),
       this.reserved() / CAPACITY_TOKENS,

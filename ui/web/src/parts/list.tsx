@@ -144,6 +144,7 @@ function useFilter(): void {
 }
 
 function Empty() {
+  view.listTick.value;
   const filtered = view.filterText.value.trim() !== "" && store.decisions.length > 0;
   return (
     <div class="empty">

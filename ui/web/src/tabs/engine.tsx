@@ -97,6 +97,7 @@ function Pairs(p: { rows: [string, ComponentChildren][] }) {
 }
 
 function State(p: { engine: EngineStatus }) {
+  view.slowTick.value;
   const e = p.engine;
   const state = store.engine || e.state;
   const since = instant(e.since);
@@ -258,6 +259,7 @@ function GPUCard() {
 }
 
 function Ask() {
+  view.slowTick.value;
   if (!asking.value) return null;
   const close = () => {
     asking.value = false;

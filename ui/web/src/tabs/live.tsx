@@ -10,6 +10,7 @@ import { DecisionList } from "../parts/list";
 import * as view from "../view";
 
 function Waiting() {
+  view.slowTick.value;
   const link = view.link.value;
   if (link.state === "unauthorised") {
     return (

@@ -258,6 +258,7 @@ function Flips(p: { run: DryRun }) {
 }
 
 function Running() {
+  view.slowTick.value;
   const p = d.running.value;
   if (!p) return <p class="muted pad">Loading…</p>;
   const since = instant(p.at);
@@ -291,6 +292,7 @@ function Running() {
 }
 
 function History() {
+  view.slowTick.value;
   return (
     <section class="card">
       <h3>History</h3>
