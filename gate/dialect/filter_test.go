@@ -27,6 +27,8 @@ const (
 	word = `{"model":"m","choices":[{"index":0,"delta":{"content":"word"},"finish_reason":null}]}`
 	stop = `{"model":"m","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 	done = "[DONE]"
+
+	anthropicWord = `{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}`
 )
 
 func TestEndings(t *testing.T) {
@@ -252,6 +254,13 @@ func TestF14_RunningUsage(t *testing.T) {
 		{"numbers that are none", "/v1/chat/completions", sse(`{"choices":[],"usage":{"prompt_tokens":-1,"completion_tokens":1.5}}`), "prompt=- cached=- completion=-"},
 		{"zeros at the start", "/v1/messages", sse(`{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}`,
 			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":37,"cache_read_input_tokens":null,"output_tokens":8}}`), "prompt=37 cached=- completion=8"},
+		{"a message that ends behind its start has produced what was counted, not 0", "/v1/messages",
+			sse(`message_start|{"type":"message_start","message":{"usage":{"input_tokens":37,"output_tokens":0}}}`, anthropicWord, anthropicWord),
+			"events=2 prompt=37 cached=- completion=-"},
+		{"nor the placeholder 1 that others send", "/v1/messages",
+			sse(`message_start|{"message":{"usage":{"input_tokens":37,"output_tokens":1}}}`, anthropicWord), "events=1 prompt=37 cached=- completion=-"},
+		{"a whole body of the same dialect has its count", "/v1/messages",
+			[]byte(`{"type":"message","content":[],"stop_reason":"end_turn","usage":{"input_tokens":37,"output_tokens":3}}`), "prompt=37 cached=- completion=3"},
 	}
 	for _, tt := range tests {
 		_, _, r := run(FilterOptions{Endpoint: endpoint(t, tt.path), Stream: true}, whole(tt.body))

@@ -99,6 +99,7 @@ const (
 	eventPing
 	eventError
 	eventDelta     // carries output
+	eventStart     // begins an Anthropic message; its output tokens are a placeholder
 	eventUsage     // carries the final usage of an Anthropic message
 	eventStop      // ends an Anthropic message
 	eventCompleted // ends a response, whole or incomplete
@@ -114,6 +115,8 @@ func eventTypeOf(name []byte) eventType {
 		return eventError
 	case "content_block_delta":
 		return eventDelta
+	case "message_start":
+		return eventStart
 	case "message_delta":
 		return eventUsage
 	case "message_stop":

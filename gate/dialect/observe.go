@@ -58,6 +58,7 @@ type eventFacts struct {
 	choices         bool // a choices list is there
 	items           int  // and holds so many
 	usage           bool
+	completion      count
 	output, delta   bool
 	failed, flat    bool
 	message, plain  string
@@ -164,7 +165,7 @@ func (o *observer) literal(n node, raw []byte) {
 	case nodePromptTokens:
 		o.prompt = value
 	case nodeCompletionTokens:
-		o.completion = value
+		o.ev.completion = value
 	case nodeCachedTokens:
 		o.cached = value
 	case nodeCacheRead:
@@ -232,6 +233,9 @@ func (o *observer) dispatch(name []byte, complete bool) {
 	}
 	if o.streaming && (ev.output || ev.delta && ev.kind == eventDelta) {
 		o.outputs++
+	}
+	if ev.completion.set && ev.kind != eventStart {
+		o.completion = ev.completion
 	}
 	if ev.usage {
 		o.usageWithOutput = o.usageWithOutput || ev.items > 0
