@@ -114,6 +114,30 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// TestEmptyErrorBesideContentIsNone: some engines write out an error field that they do not use. What says anything, in
+// whatever form, is an error.
+func TestEmptyErrorBesideContentIsNone(t *testing.T) {
+	const rest = `"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`
+	for empty, want := range map[string]Ending{
+		`""`: EndWhole, `null`: EndWhole, `{}`: EndWhole, ` { } `: EndWhole, `[]`: EndWhole, `[{}]`: EndWhole,
+		`"boom"`: EndError, `{"message":"boom"}`: EndError, `{"unheard_of":1}`: EndError, `["boom"]`: EndError, `[{"message":"boom"}]`: EndError,
+	} {
+		for _, body := range []string{`{"error":` + empty + `,` + rest, strings.TrimSuffix(rest, "}") + `,"error":` + empty + `}`} {
+			if body[0] != '{' {
+				body = "{" + body
+			}
+			_, f, r := run(FilterOptions{Endpoint: endpoint(t, "/v1/chat/completions"), Stream: true}, whole(sse(body, done)))
+			if ev, seen := f.FirstEvent(); r.Ending != want || !seen || ev.IsError != (want != EndWhole) {
+				t.Errorf("%s: ending %s, first event %+v; want %s", body, r.Ending, ev, want)
+			}
+		}
+	}
+	// Alone under an error status it is still the error that the status says.
+	if _, _, r := run(FilterOptions{Endpoint: endpoint(t, "/v1/chat/completions"), Status: 500}, whole([]byte(`{"error":{}}`))); r.Ending != EndError {
+		t.Errorf("an empty error under status 500 ends %s", r.Ending)
+	}
+}
+
 // TestFirstOutput: a role alone is no output; content, reasoning, tool calls and completion text are.
 func TestFirstOutput(t *testing.T) {
 	delta := func(s string) string { return `{"choices":[{"index":0,"delta":{` + s + `}}]}` }

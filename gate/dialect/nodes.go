@@ -85,6 +85,8 @@ func (n node) item() node {
 		return nodeChoice
 	case nodeOutput:
 		return nodeOutput
+	case nodeError:
+		return nodeError
 	case nodeDetail:
 		return nodeDetailItem
 	}

@@ -98,7 +98,13 @@ func (o *observer) enter(n node) {
 		o.ev.choice, o.ev.choiceFinished = 0, false
 	case nodeUsage:
 		o.ev.usage = true
-	case nodeError:
+	}
+}
+
+// member is called for each member of an object that matters. An error that says anything at all is one; an empty one
+// stands beside good content where an engine writes out fields that it does not use.
+func (o *observer) member(n node) {
+	if n == nodeError {
 		o.ev.failed = true
 	}
 }
@@ -137,7 +143,9 @@ func (o *observer) text(n node, raw []byte, length int) {
 	case nodeErrorMessage:
 		o.ev.message = unescape(raw)
 	case nodeError:
-		o.ev.failed, o.ev.message = true, unescape(raw)
+		if length > 0 {
+			o.ev.failed, o.ev.message = true, unescape(raw)
+		}
 	case nodeErrorType:
 		o.ev.typeCode = codeOfType(raw)
 	case nodeErrorCode:

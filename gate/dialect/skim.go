@@ -178,7 +178,9 @@ func (s *skimmer) readString(p []byte, i, base int) int {
 		return end
 	}
 	if s.state == skimInName {
-		s.cur, s.state = s.stack[s.depth-1].node.child(s.name()), skimColon
+		parent := s.stack[s.depth-1].node
+		s.obs.member(parent)
+		s.cur, s.state = parent.child(s.name()), skimColon
 		return end + 1
 	}
 	if s.cur != nodeNone {
