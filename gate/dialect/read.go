@@ -61,6 +61,7 @@ var fieldNames = map[string]bool{
 	"model": true, "stream": true, "stream_options": true, "max_tokens": true, "max_completion_tokens": true,
 	"max_output_tokens": true, "n": true, "best_of": true, "use_beam_search": true, "messages": true, "prompt": true,
 	"prompt_embeds": true, "input": true, "system": true, "instructions": true, "tools": true, "sampling_params": true,
+	"background": true, "truncation": true, "truncate_prompt_tokens": true,
 	"functions": false, "tokens": false, "query": false, "documents": false, "queries": false, "items": false,
 	"text_1": false, "text_2": false, "data_1": false, "data_2": false, "data": false, "max_new_tokens": false,
 	"vllm_xargs": false, "agent_hint": false, "program_id": false, "extra_body": false, "metadata": false,
@@ -108,6 +109,10 @@ func readBody(f *Facts, top fields) *Problem {
 	if p := readCaps(f, top); p != nil {
 		return p
 	}
+	if p := readBackground(f, top); p != nil {
+		return p
+	}
+	f.Truncates = truncates(f.Endpoint.Kind, top)
 	if p := readSequences(f, top); p != nil {
 		return p
 	}
@@ -229,6 +234,31 @@ func readCap(v value, name string) (*int, *Problem) {
 	}
 	out := int(n)
 	return &out, nil
+}
+
+// readBackground refuses background responses: the engine would answer at once and work on outside the reservation,
+// and the paths that fetch and cancel such a response are closed.
+func readBackground(f *Facts, top fields) *Problem {
+	v := top["background"]
+	responses := f.Endpoint.Kind == KindResponses || f.Endpoint.Kind == KindAdmit && top["input"].present()
+	if !responses || !v.present() {
+		return nil
+	}
+	if !v.isBool() {
+		return bad("background", `The field "background" must be true or false, but it is %s.`, typeName(v))
+	}
+	if v.kind() == 't' {
+		return bad("background", "Background responses cannot be fetched through this gate; send background: false.")
+	}
+	return nil
+}
+
+// truncates reports whether the caller asked the engine to cut a prompt that is too long: vLLM's
+// truncate_prompt_tokens (-1 stands for the model's length) or truncation "auto" of the responses dialect. Its value is
+// for the engine to judge.
+func truncates(k Kind, top fields) bool {
+	auto := top["truncation"].is("auto") && (k == KindResponses || k == KindAdmit)
+	return auto || top["truncate_prompt_tokens"].present() && k != KindMessages && k != KindResponses
 }
 
 func readSequences(f *Facts, top fields) *Problem {
