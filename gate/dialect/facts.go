@@ -109,8 +109,10 @@ type Facts struct {
 	Text      TextSize
 	// LargestText is the size of the largest single prompt of a batch (equal to Text for one prompt).
 	LargestText TextSize
-	Tools       int
-	BodyBytes   int
+	// Truncates is true when the caller asked the engine to cut a prompt that is too long instead of refusing it.
+	Truncates bool
+	Tools     int
+	BodyBytes int
 	// BodyHash is a keyed-free 64-bit hash of the body for recognising retries; it never leaves the process.
 	BodyHash uint64
 

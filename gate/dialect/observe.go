@@ -134,8 +134,13 @@ func (o *observer) text(n node, raw []byte, length int) {
 	case nodeFinish:
 		o.ev.choiceFinished = true
 		o.setFinish(raw)
-	case nodeStop, nodeReason:
+	case nodeStop:
 		o.setFinish(raw)
+	case nodeReason:
+		o.setFinish(raw)
+		if o.kind == KindResponses && o.finish != "max_output_tokens" {
+			o.aborted = true
+		}
 	case nodeStatus:
 		if o.kind == KindResponses {
 			o.setStatus(raw)
@@ -211,7 +216,8 @@ func (o *observer) setFinish(raw []byte) {
 	}
 }
 
-// setStatus reads the status of a response object. The reason inside incomplete_details says more and wins.
+// setStatus reads the status of a response object. The reason inside incomplete_details says more and wins. A missing
+// reason leaves a response whole: engines that give none mean that the output cap was reached.
 func (o *observer) setStatus(raw []byte) {
 	switch string(raw) {
 	case "completed":
@@ -220,6 +226,8 @@ func (o *observer) setStatus(raw []byte) {
 		if o.finish == "" {
 			o.finish = "incomplete"
 		}
+	case "failed":
+		o.finishError = true
 	case "cancelled":
 		o.aborted = true
 	}

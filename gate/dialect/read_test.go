@@ -63,6 +63,9 @@ func showFacts(f Facts) string {
 	if f.Prompts != 1 {
 		fmt.Fprintf(&b, " prompts=%d", f.Prompts)
 	}
+	if f.Truncates {
+		b.WriteString(" truncates")
+	}
 	if f.Tools != 0 {
 		fmt.Fprintf(&b, " tools=%d", f.Tools)
 	}

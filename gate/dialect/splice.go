@@ -16,7 +16,8 @@ type Edits struct {
 	// Model replaces the top-level model name.
 	Model *string
 	// IncludeUsage asks for usage at the end of the stream, where the body asks for a stream and the operation is
-	// chat or completions; it does nothing elsewhere.
+	// chat or completions; it does nothing elsewhere. Nor does it where stream_options ask for continuous_usage_stats:
+	// engines heed those only beside include_usage, so that asking for it would put usage on every chunk.
 	IncludeUsage bool
 	// OutputCap sets the bound on output tokens, in the fields that the caller used or else in the operation's
 	// oldest one. It does nothing for operations without output tokens.
@@ -144,6 +145,11 @@ func (s *splicer) setCap(k Kind, n int) {
 func (s *splicer) includeUsage() error {
 	if s.last("stream").kind() != 't' {
 		return nil
+	}
+	for _, m := range s.members {
+		if v := m.val.get("continuous_usage_stats"); m.key.is("stream_options") && v.present() && v.kind() != 'f' {
+			return nil
+		}
 	}
 	const want = `{"include_usage":true}`
 	found := false

@@ -36,6 +36,9 @@ func TestSplice(t *testing.T) {
 		{"usage false", chat, usage, `{"stream":true,"stream_options":{"include_usage": false}}`, `{"stream":true,"stream_options":{"include_usage": true}}`},
 		{"usage null", chat, usage, `{"stream":true,"stream_options":{"include_usage":null}}`, `{"stream":true,"stream_options":{"include_usage":true}}`},
 		{"options null", chat, usage, `{"stream":true,"stream_options":null}`, `{"stream":true,"stream_options":{"include_usage":true}}`},
+		{"running usage without usage at the end is left to the caller", chat, usage, `{"stream":true,"stream_options":{"continuous_usage_stats":true}}`, `{"stream":true,"stream_options":{"continuous_usage_stats":true}}`},
+		{"the same, said twice", completions, usage, `{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":false}}`, `{"stream":true,"stream_options":{"continuous_usage_stats":true,"include_usage":false}}`},
+		{"no running usage", chat, usage, `{"stream":true,"stream_options":{"continuous_usage_stats":false}}`, `{"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":false}}`},
 		{"no stream", chat, usage, `{"stream":false}`, `{"stream":false}`},
 		{"other dialects have no such field", messages, usage, `{"stream":true}`, `{"stream":true}`},
 
