@@ -100,15 +100,15 @@ type family struct {
 	leader ident
 	// self is our own pid: orphans of the engine are given to us.
 	self int
-	// known are processes that were seen to belong before.
+	// known are processes that belong for another reason: they were seen to belong before, or a leftover's record or mark says so.
 	known map[ident]bool
 	// marked tells whether a process carries our mark in its environment.
 	marked func(pid int) bool
 }
 
-// members picks the engine's processes, zombies included, out of the process table: the leader, those seen before, those in
-// its session or process group, orphans with our mark, and all their descendants. A process older than the leader is never
-// one, and neither is one whose number was given away: the leader's session counts only while no stranger bears its pid.
+// members picks the engine's processes, zombies included, out of the process table: the leader, those known, those in
+// its session or process group, orphans with our mark, and all their descendants. A process older than the leader is one only
+// if it is known, and neither is one whose number was given away: the leader's session counts only while no stranger bears its pid.
 func (f family) members(all []procInfo) []procInfo {
 	stranger := false
 	for _, p := range all {
@@ -119,7 +119,7 @@ func (f family) members(all []procInfo) []procInfo {
 	for grown := true; grown; {
 		grown = false
 		for _, p := range all {
-			if in[p.pid] || p.pid == f.self || p.Start < f.leader.Start {
+			if in[p.pid] || p.pid == f.self || p.Start < f.leader.Start && !f.known[p.ident] {
 				continue
 			}
 			if in[p.ppid] || f.belongs(p, stranger) {
@@ -139,7 +139,7 @@ func (f family) belongs(p procInfo, stranger bool) bool {
 	if !orphan {
 		return false
 	}
-	if !stranger && (p.session == f.leader.PID || p.pgrp == f.leader.PID) {
+	if !stranger && f.leader.PID > 0 && (p.session == f.leader.PID || p.pgrp == f.leader.PID) {
 		return true
 	}
 	return !p.zombie() && f.marked != nil && f.marked(p.pid)

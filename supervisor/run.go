@@ -52,12 +52,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	defer close(s.ended)
 	defer s.rt.point(nil)
-	if s.o.Kind == External {
-		return s.runExternal(ctx)
+	if s.o.Kind != External {
+		if err := adoptOrphans(); err != nil {
+			return err
+		}
 	}
-	if err := adoptOrphans(); err != nil {
-		return err
-	}
+	// Also before an external engine is watched: one that an earlier admitd launched would hold the GPU beside it.
 	if s.o.StateDir != "" {
 		release, err := claim(s.o.StateDir)
 		if err != nil {
@@ -67,6 +67,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if err := s.endLeftover(ctx); err != nil {
 			return err
 		}
+	}
+	if s.o.Kind == External {
+		return s.runExternal(ctx)
 	}
 	return s.keep(ctx)
 }
@@ -142,6 +145,8 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 	l := &life{spec: sp, began: began, from: s.out.seq()}
 	s.out.begin(newTracker(s.o.dialect(), began), sp.secrets)
 	s.out.note(redact(fmt.Sprintf("launching %q", sp.shown), sp.secrets))
+	// Before there is a process: an admitd that is killed right after the launch has no time to write anything.
+	s.writeRecord(l, ident{}, nil)
 	if l.child, err = s.launch(sp, s.out); err != nil {
 		return nil, errors.Join(&LaunchError{Err: err, Permanent: errors.Is(err, os.ErrPermission)}, os.RemoveAll(sp.dir))
 	}
@@ -327,18 +332,29 @@ func (s *Supervisor) survey(l *life) {
 	ids := l.child.members()
 	slices.SortFunc(ids, func(a, b ident) int { return a.PID - b.PID })
 	s.publishPids(ids)
-	if s.o.StateDir == "" || s.o.Kind == External || slices.Equal(ids, s.lastRecord) {
+	if s.o.Kind == External || slices.Equal(ids, s.lastRecord) {
 		return
 	}
+	if s.writeRecord(l, l.child.leader(), ids) {
+		s.lastRecord = ids
+	}
+}
+
+// writeRecord puts the record of a launch on disk, and tells whether that worked. Without it a later admitd still finds the
+// engine by its mark, but not those of its processes that have thrown their environment away.
+func (s *Supervisor) writeRecord(l *life, leader ident, ids []ident) bool {
+	if s.o.StateDir == "" {
+		return true
+	}
 	r := record{
-		Version: 1, BootID: bootID(), Kind: s.o.Kind, Model: s.o.Model, Leader: l.child.leader(), Members: ids, Mark: l.spec.mark,
+		Version: 1, BootID: bootID(), Kind: s.o.Kind, Model: s.o.Model, Leader: leader, Members: ids, Mark: l.spec.mark,
 		Args: hashArgs(l.spec.args), Address: l.spec.address, Dir: l.spec.dir, At: l.began,
 	}
 	if err := r.write(s.o.StateDir); err != nil {
-		s.o.Logger.Warn("engine record not written: an engine left behind by a crash of admitd would not be found", "error", err)
-		return
+		s.o.Logger.Warn("engine record not written: if admitd crashes, the next one knows the engine only by its environment", "error", err)
+		return false
 	}
-	s.lastRecord = ids
+	return true
 }
 
 // publish shows what the output has told so far.

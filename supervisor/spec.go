@@ -85,7 +85,7 @@ func (o Options) buildSpec(n int, key string) (*spec, error) {
 	if err != nil {
 		return nil, &LaunchError{Err: err, Permanent: true}
 	}
-	s := &spec{dir: dir, names: o.ServedNames, mark: "ADMITD_ENGINE_MARK=" + filepath.Base(dir) + "-" + strconv.Itoa(os.Getpid())}
+	s := &spec{dir: dir, names: o.ServedNames, mark: o.mark(dir)}
 	s.target = target{scheme: "http", host: "engine-" + strconv.Itoa(n), key: key}
 	switch o.Kind {
 	case VLLM:
@@ -101,6 +101,17 @@ func (o Options) buildSpec(n int, key string) (*spec, error) {
 	}
 	o.finish(s)
 	return s, nil
+}
+
+// mark is the entry in the engine's environment by which its processes are known: one for all launches from a state directory,
+// so that a later admitd knows them without having read anything.
+func (o Options) mark(launchDir string) string {
+	if o.StateDir != "" {
+		if m := folderMark(o.StateDir); m != "" {
+			return m
+		}
+	}
+	return markName + "=" + filepath.Base(launchDir) + "-" + strconv.Itoa(os.Getpid())
 }
 
 // finish fills what is the same for every engine.

@@ -160,13 +160,10 @@ func (s *Supervisor) hurrying() bool {
 }
 
 // endLeftover ends the engine that an earlier admitd left behind, if the record in the state directory still names living
-// processes. Adoption would be kinder and comes later; two engines on one GPU would be worse.
+// processes or any carry the directory's mark. Adoption would be kinder and comes later; two engines on one GPU would be worse.
 func (s *Supervisor) endLeftover(ctx context.Context) error {
-	r, ok := readRecord(s.o.StateDir, bootID())
-	if !ok {
-		return removeRecord(s.o.StateDir)
-	}
-	old := &leftover{record: r}
+	r, _ := readRecord(s.o.StateDir, bootID())
+	old := &leftover{record: r, marks: []string{folderMark(s.o.StateDir), r.Mark}}
 	if found := old.members(); len(found) > 0 {
 		text := "ending the engine that an earlier admitd left behind: " + identsText(found)
 		s.out.note(text)
@@ -183,11 +180,31 @@ func (s *Supervisor) endLeftover(ctx context.Context) error {
 			s.o.Logger.Warn("leftover folder stays", "error", err)
 		}
 	}
-	return removeRecord(s.o.StateDir)
+	if err := removeRecord(s.o.StateDir); err != nil {
+		s.o.Logger.Warn("engine record stays", "error", err)
+	}
+	return nil
 }
 
-// leftover is an engine known only from its record.
-type leftover struct{ record record }
+// leftover is an engine known only from its record, which may be empty, and its marks.
+type leftover struct {
+	record record
+	marks  []string
+}
+
+// marked picks the processes that carry one of the marks, whoever is their parent now: the directory is ours alone, so nobody
+// else can have launched them.
+func (l *leftover) marked(all []procInfo) map[int]bool {
+	found := map[int]bool{}
+	for _, p := range all {
+		for _, m := range l.marks {
+			if m != "" && p.pid != os.Getpid() && !p.zombie() && hasMark("/proc", m, p.pid) {
+				found[p.pid] = true
+			}
+		}
+	}
+	return found
+}
 
 // members are the living processes of the record and their kin. A pid is believed only with its start time, or with our
 // mark in its environment.
@@ -196,20 +213,25 @@ func (l *leftover) members() []ident {
 	if err != nil {
 		return nil
 	}
+	marked := l.marked(all)
 	known := map[ident]bool{l.record.Leader: true}
+	for _, p := range all {
+		if marked[p.pid] {
+			known[p.ident] = true
+		}
+	}
 	for _, m := range l.record.Members {
 		known[m] = true
 	}
 	var found []ident
 	alive := false
-	f := family{leader: l.record.Leader, self: os.Getpid(), known: known,
-		marked: func(pid int) bool { return hasMark("/proc", l.record.Mark, pid) }}
+	f := family{leader: l.record.Leader, self: os.Getpid(), known: known}
 	for _, m := range f.members(all) {
 		if m.zombie() {
 			continue
 		}
 		found = append(found, m.ident)
-		alive = alive || known[m.ident] || f.marked(m.pid)
+		alive = alive || known[m.ident]
 	}
 	if !alive {
 		// Only a session number in common, which may have been given away since.

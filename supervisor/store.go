@@ -22,6 +22,9 @@ const (
 	lockFile    = "engine.lock"
 )
 
+// markName is the variable in an engine's environment by which its processes are known.
+const markName = "ADMITD_ENGINE_MARK"
+
 // startTimes is how long the last successful start of an engine and model took.
 type startTimes struct {
 	At     time.Time                `json:"at"`
@@ -83,18 +86,21 @@ func hashArgs(args []string) string {
 }
 
 // readRecord returns the record of an earlier engine; ok is false when there is none that can be trusted: of this boot,
-// readable and complete.
+// readable and complete. One that was written before its launch has a mark and no process yet.
 func readRecord(dir, boot string) (record, bool) {
 	b, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
 		return record{}, false
 	}
 	var r record
-	if json.Unmarshal(b, &r) != nil || r.Version != 1 || r.Leader.PID <= 1 || r.BootID == "" || r.BootID != boot {
+	if json.Unmarshal(b, &r) != nil || r.Version != 1 || !r.findable() || r.BootID == "" || r.BootID != boot {
 		return record{}, false
 	}
 	return r, true
 }
+
+// findable reports whether the record says how to know the engine's processes.
+func (r record) findable() bool { return r.Leader.PID > 1 || r.Leader == ident{} && r.Mark != "" }
 
 func (r record) write(dir string) error { return writeJSON(filepath.Join(dir, recordFile), r) }
 
@@ -131,6 +137,25 @@ func writeJSON(path string, v any) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+// folderMark is the entry in the environment of every engine that was launched from a state directory. It is made of what the
+// directory is, not kept in it: so neither a full disk nor a lost record hides an engine, and two machines or containers that
+// see each other's processes have different marks for directories of the same name. "" for a directory that is not there.
+func folderMark(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return ""
+	}
+	var st unix.Stat_t
+	if unix.Stat(abs, &st) != nil {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", abs, st.Dev, st.Ino))
+	return markName + "=" + hex.EncodeToString(sum[:16])
 }
 
 // claim makes dir ours alone until release is called, so that two supervisors never end each other's engine.

@@ -42,6 +42,15 @@ func TestRecordIsBelievedOnlyWhenWhole(t *testing.T) {
 	if _, ok := readRecord(dir, "b"); !ok {
 		t.Error("a good record was not believed")
 	}
+	if err := (record{Version: 1, BootID: "b", Mark: "X=y"}).write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := readRecord(dir, "b"); !ok {
+		t.Error("a record that was written before its launch was not believed")
+	}
+	if err := good.write(dir); err != nil {
+		t.Fatal(err)
+	}
 	if _, ok := readRecord(dir, "another boot"); ok {
 		t.Error("a record of another boot was believed")
 	}
@@ -67,7 +76,7 @@ func FuzzReadRecord(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, recordFile), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, ok := readRecord(dir, "b"); ok && (r.Leader.PID <= 1 || r.BootID != "b") {
+		if r, ok := readRecord(dir, "b"); ok && (r.Leader.PID <= 1 && (r.Leader != ident{} || r.Mark == "") || r.BootID != "b") {
 			t.Fatalf("record %+v was believed", r)
 		}
 	})
