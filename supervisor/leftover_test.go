@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -91,7 +90,7 @@ func TestAttachingToAnExternalEngineEndsTheLaunchedOneFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another admitd") {
+	if err := second.Run(t.Context()); !errors.Is(err, ErrStateDirBusy) {
 		t.Errorf("a second admitd on the same state directory: %v; want a refusal", err)
 	}
 }

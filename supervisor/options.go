@@ -35,6 +35,8 @@ type Options struct {
 	// StateDir keeps the engine record, the measured start times and the lock; one supervisor each. Empty means that
 	// nothing is remembered.
 	StateDir string
+	// StateDirLocked says that the caller holds Lock(StateDir) for as long as Run lasts, so that Run does not take it.
+	StateDirLocked bool
 	// RunDir holds the engine's socket and temporary files, in a fresh 0700 folder for each launch. Empty means a
 	// folder of the system's temporary directory.
 	RunDir string

@@ -45,7 +45,8 @@ const (
 
 // Run launches the engine and keeps it running until ctx ends; then it drains, stops and reaps it. It returns nil when
 // nothing of the engine is left, and a *WedgedError when something is. An engine that cannot be kept running leaves Run
-// waiting with Status.GaveUp set, because Restart can still mend that. A supervisor runs once.
+// waiting with Status.GaveUp set, because Restart can still mend that. A state directory that another admitd has gives a
+// *StateDirBusyError, before anything was touched. A supervisor runs once.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return errors.New("a supervisor runs once")
@@ -59,11 +60,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 	// Also before an external engine is watched: one that an earlier admitd launched would hold the GPU beside it.
 	if s.o.StateDir != "" {
-		release, err := claim(s.o.StateDir)
-		if err != nil {
-			return err
+		if !s.o.StateDirLocked {
+			release, err := Lock(s.o.StateDir)
+			if err != nil {
+				return err
+			}
+			defer release()
 		}
-		defer release()
 		if err := s.endLeftover(ctx); err != nil {
 			return err
 		}

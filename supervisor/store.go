@@ -157,22 +157,3 @@ func folderMark(dir string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", abs, st.Dev, st.Ino))
 	return markName + "=" + hex.EncodeToString(sum[:16])
 }
-
-// claim makes dir ours alone until release is called, so that two supervisors never end each other's engine.
-func claim(dir string) (release func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the state directory: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the state directory's lock: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state directory %s: another admitd runs an engine from it; stop it or use another directory", dir)
-		}
-		return nil, fmt.Errorf("lock the state directory %s: %w", dir, err)
-	}
-	return func() { f.Close() }, nil
-}

@@ -81,20 +81,3 @@ func FuzzReadRecord(f *testing.F) {
 		}
 	})
 }
-
-func TestClaim(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new", "state")
-	release, err := claim(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := claim(dir); err == nil {
-		t.Error("a state directory was claimed twice")
-	}
-	release()
-	release, err = claim(dir)
-	if err != nil {
-		t.Fatalf("after the release: %v", err)
-	}
-	release()
-}
