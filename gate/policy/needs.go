@@ -18,10 +18,22 @@ type NeedsError struct {
 	// Engine and Version as the engine states them, "" while unknown.
 	Engine  string
 	Version string
+	// Unread is why the engine's metrics could not be read at all, "" when they were and the signal was not among them.
+	Unread string
+	// All lists every signal that the policy needs; set with Unread.
+	All []signals.Name
 }
 
 // Error implements error.
 func (e *NeedsError) Error() string {
+	if e.Unread != "" {
+		names := make([]string, len(e.All))
+		for i, n := range e.All {
+			names[i] = string(n)
+		}
+		return fmt.Sprintf("policy %s needs %s, and the engine's metrics cannot be read: %s; mend that, or choose a policy that does without, such as %s",
+			e.Policy, strings.Join(names, " and "), e.Unread, Concurrency)
+	}
 	engine := e.Engine
 	if engine == "" {
 		engine = "of unknown kind"
@@ -54,4 +66,18 @@ func CheckNeeds(c *Compiled, snap *signals.Snapshot, tried func(signals.Name) []
 		return e
 	}
 	return nil
+}
+
+// CheckUnread is CheckNeeds for an engine of which no scrape has been good: it returns a *NeedsError naming every signal
+// that the policy needs, nil when it needs none. why says what is wrong with the scrapes.
+func CheckUnread(c *Compiled, why string) error {
+	needs := c.Policy.Needs()
+	if len(needs) == 0 {
+		return nil
+	}
+	e := &NeedsError{Policy: c.Policy.Name(), Signal: needs[0].Signal, Why: needs[0].Why, Unread: why}
+	for _, n := range needs {
+		e.All = append(e.All, n.Signal)
+	}
+	return e
 }

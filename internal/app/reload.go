@@ -1,12 +1,12 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +14,7 @@ import (
 
 	"admitd/gate/policy"
 	"admitd/internal/config"
+	"admitd/internal/strict"
 	"admitd/ui"
 	"admitd/ui/api"
 )
@@ -22,12 +23,17 @@ import (
 // mounts, ConfigMap symlink swaps and editors that replace the file.
 const pollEvery = 2 * time.Second
 
+// lookWithin bounds one such reading.
+const lookWithin = 5 * time.Second
+
 // reloader is the one goroutine through which files reach the running process. Its triggers are SIGHUP, the
 // admin API and a change of the files' content.
 type reloader struct {
 	load    func() (config.Config, error) // file, environment and flags together
 	running config.Config
-	files   []string
+	// configFile is "" for none.
+	configFile string
+	files      []string
 	store   *policyStore
 	level   *slog.LevelVar
 	clock   func() time.Time
@@ -36,13 +42,22 @@ type reloader struct {
 	requests chan reloadRequest
 	ended    chan struct{} // closed when Run has returned
 	state    atomic.Pointer[api.ConfigStatus]
-	// sums belongs to Run's goroutine.
-	sums map[string][32]byte
+	// What follows belongs to Run's goroutine. reads are the looks at files that have not come back.
+	sums  map[string][32]byte
+	reads map[string]chan look
+	// pending are the settings of the configuration file, as it stands, that wait for a restart of admitd.
+	pending []string
+}
+
+// look is what one file held.
+type look struct {
+	b   []byte
+	err error
 }
 
 func newReloader(o Options, store *policyStore) *reloader {
 	r := &reloader{
-		load: o.Load, running: o.Config, store: store, level: o.Level, clock: time.Now, logger: o.Logger.With("component", "reload"),
+		load: o.Load, running: o.Config, configFile: o.ConfigFile, sums: map[string][32]byte{}, reads: map[string]chan look{}, store: store, level: o.Level, clock: time.Now, logger: o.Logger.With("component", "reload"),
 		requests: make(chan reloadRequest), ended: make(chan struct{}),
 	}
 	for _, f := range []string{o.ConfigFile, o.Config.PolicyFile} {
@@ -75,31 +90,49 @@ func (r *reloader) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case req := <-r.requests:
-			r.changedFiles()
-			res, err := r.reload(req.source, r.running.PolicyFile != "")
+			changed := r.changedFiles()
+			res, err := r.reload(req.source, r.asked(changed))
 			req.reply <- reloadReply{res, err}
 		case <-tick.C:
 			if changed := r.changedFiles(); len(changed) > 0 {
 				// The outcome is in the log, the journal, the metric and the dashboard's banner.
-				_, _ = r.reload("file "+strings.Join(changed, ", "), slices.Contains(changed, r.running.PolicyFile))
+				_, _ = r.reload("file "+strings.Join(changed, ", "), r.noticed(changed))
 			}
 		}
 	}
 }
 
+// scope says which files a reload is about.
+type scope struct{ config, policy bool }
+
+// noticed is the scope of a change of files: each file for itself, so that one that is broken or has to wait does not hold
+// the other up.
+func (r *reloader) noticed(changed []string) scope {
+	return scope{config: slices.Contains(changed, r.configFile), policy: slices.Contains(changed, r.running.PolicyFile)}
+}
+
+// asked is the scope of an explicit reload: everything, but a configuration that is known to wait for a restart, and has
+// not changed since, does not keep a changed policy back.
+func (r *reloader) asked(changed []string) scope {
+	s := scope{config: true, policy: r.running.PolicyFile != ""}
+	if len(r.pending) > 0 && s.policy && !slices.Contains(changed, r.configFile) {
+		text, err := strict.ReadFile("policy", r.running.PolicyFile)
+		now, _ := r.store.Current()
+		s.config = err == nil && bytes.Equal(text, now.Source)
+	}
+	return s
+}
+
 // changedFiles compares contents with the last look and remembers them. A file that cannot be read counts as
 // unchanged: editors and mounts make files vanish for a moment.
 func (r *reloader) changedFiles() []string {
-	if r.sums == nil {
-		r.sums = map[string][32]byte{}
-	}
 	var changed []string
 	for _, f := range r.files {
-		b, err := os.ReadFile(f)
-		if err != nil {
+		l, ok := r.look(f)
+		if !ok || l.err != nil {
 			continue
 		}
-		sum := sha256.Sum256(b)
+		sum := sha256.Sum256(l.b)
 		if r.sums[f] != sum {
 			changed = append(changed, f)
 		}
@@ -108,36 +141,71 @@ func (r *reloader) changedFiles() []string {
 	return changed
 }
 
-// reload reads everything, checks everything, and only then changes anything. Without withPolicy the running policy
-// stays: one that was put in place over the API is not undone because another file changed, nor where there is no file
-// that could say otherwise.
-func (r *reloader) reload(source string, withPolicy bool) (api.ReloadResult, error) {
+// look reads a file, waiting a second at most. While a read hangs, no further one is begun: ok is false then.
+func (r *reloader) look(file string) (l look, ok bool) {
+	ch := r.reads[file]
+	if ch == nil {
+		ch = make(chan look, 1)
+		go func() {
+			b, err := strict.Read(file, lookWithin)
+			ch <- look{b, err}
+		}()
+	}
+	late := time.NewTimer(time.Second)
+	defer late.Stop()
+	select {
+	case l = <-ch:
+		delete(r.reads, file)
+		return l, true
+	case <-late.C:
+		r.reads[file] = ch
+		return look{}, false
+	}
+}
+
+// reload reads what it is about, checks everything, and only then changes anything. Without the policy in its scope the
+// running one stays: one that was put in place over the API is not undone because another file changed, nor where there is
+// no file that could say otherwise.
+func (r *reloader) reload(source string, about scope) (api.ReloadResult, error) {
 	now := r.clock()
-	res, err := r.apply(source, withPolicy)
-	state := api.ConfigStatus{File: r.state.Load().File, LastReloadAt: &now, LastReloadFrom: source, LastReloadOK: err == nil}
-	if err != nil {
+	old := r.state.Load()
+	res, err := r.apply(source, about)
+	state := api.ConfigStatus{File: old.File, LastReloadAt: &now, LastReloadFrom: source, LastReloadOK: err == nil}
+	switch {
+	case err != nil:
 		state.Problem = err.Error()
+		r.logger.Error("reload refused, nothing was changed", "source", source, "error", err)
+	case !about.config && len(r.pending) > 0:
+		// The policy was taken; the configuration file is still refused, and the banner must go on saying so.
+		state = *old
+		note := "; not changed, since the configuration file differs there: " + strings.Join(r.pending, ", ")
+		res.Text += note
+		r.logger.Warn("policy read"+note, "source", source)
 	}
 	r.state.Store(&state)
-	if err != nil {
-		r.logger.Error("reload refused, nothing was changed", "source", source, "error", err)
-	}
 	return res, err
 }
 
-func (r *reloader) apply(source string, withPolicy bool) (api.ReloadResult, error) {
+func (r *reloader) apply(source string, about scope) (api.ReloadResult, error) {
+	if !about.config {
+		return r.applyPolicy(r.running.PolicyFile, source, about.policy)
+	}
 	next, err := r.load()
 	if err != nil {
 		r.store.event("config_refused", "error", "configuration from "+source+" refused, nothing was changed: "+err.Error())
 		return api.ReloadResult{}, err
 	}
-	hot, engine, process := config.Diff(r.running, next)
-	if fields := fieldsNeedingRestart(engine, process); len(fields) > 0 {
-		err := &ui.FieldsError{Fields: fields}
+	hot, process := config.Diff(r.running, next)
+	r.pending = nil
+	for _, f := range process {
+		r.pending = append(r.pending, f+" (needs a restart of admitd)")
+	}
+	if len(r.pending) > 0 {
+		err := &ui.FieldsError{Fields: slices.Clone(r.pending)}
 		r.store.event("config_refused", "error", "reload from "+source+" refused, nothing was changed: "+err.Error())
 		return api.ReloadResult{}, err
 	}
-	res, err := r.applyPolicy(next.PolicyFile, source, withPolicy)
+	res, err := r.applyPolicy(next.PolicyFile, source, about.policy)
 	if err != nil {
 		return res, err
 	}
@@ -167,27 +235,13 @@ func (r *reloader) applyPolicy(file, source string, withPolicy bool) (api.Reload
 	return r.store.change(file, text, "", source, "")
 }
 
-func fieldsNeedingRestart(engine, process []string) []string {
-	var out []string
-	for _, f := range engine {
-		out = append(out, f+" (needs an engine restart)")
-	}
-	for _, f := range process {
-		out = append(out, f+" (needs a restart of admitd)")
-	}
-	return out
-}
-
 // policyText reads the policy file, or gives the built-in default.
 func policyText(file string) (text []byte, name string, err error) {
 	if file == "" {
 		return policy.Default(), "", nil
 	}
-	text, err = os.ReadFile(file)
-	if err != nil {
-		return nil, file, fmt.Errorf("read policy: %w", err)
-	}
-	return text, file, nil
+	text, err = strict.ReadFile("policy", file)
+	return text, file, err
 }
 
 // errStopping: the reloader has ended.

@@ -5,29 +5,55 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
 
+	"admitd/gate/dialect"
 	"admitd/gate/reason"
 	"admitd/internal/strict"
 )
+
+// maxRing bounds the entries kept in memory: each takes about 4 KiB, with its trace and signals.
+const maxRing = 1_000_000
+
+// idPattern is what names of keys and tenants are made of, as package gate/quota takes them.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // checker collects complaints, each at the place of its key.
 type checker struct {
 	file string
 	src  []byte
-	errs []error
+	// origin names the flag or variable that set a key, "" for none; nil when there are none.
+	origin func(key string) string
+	errs   []error
 }
 
 func (k *checker) add(path, format string, args ...any) {
+	if k.origin != nil {
+		if from := k.origin(path); from != "" {
+			k.errs = append(k.errs, &strict.Error{Places: []strict.Place{{File: from, Field: path, Text: fmt.Sprintf(format, args...)}}})
+			return
+		}
+	}
 	if len(k.src) == 0 {
 		k.errs = append(k.errs, &strict.Error{Places: []strict.Place{{Field: path, Text: fmt.Sprintf(format, args...)}}})
 		return
 	}
 	k.errs = append(k.errs, strict.Errorf(k.file, k.src, path, format, args...))
+}
+
+// has reports whether the file itself holds a key.
+func (k *checker) has(path string) bool {
+	if len(k.src) == 0 {
+		return false
+	}
+	parent := path[:strings.LastIndex(path, ".")]
+	at, above := strict.Locate(k.file, k.src, path), strict.Locate(k.file, k.src, parent)
+	return at.Line != above.Line || at.Column != above.Column
 }
 
 func (k *checker) oneOf(path, v string, allowed ...string) {
@@ -53,13 +79,13 @@ func (k *checker) address(path, v string) {
 	}
 }
 
-func (c Config) check(file string, src []byte) error {
-	k := &checker{file: file, src: src}
+func (c Config) check(k *checker) error {
 	k.address("listen", c.Listen)
 	k.address("admin.listen", c.Admin.Listen)
 	if c.Listen == c.Admin.Listen && !strings.HasSuffix(c.Listen, ":0") {
 		k.add("admin.listen", "%s is the model API's own address; the admin listener needs another", c.Admin.Listen)
 	}
+	c.checkNames(k)
 	c.checkEngine(k)
 	c.checkClasses(k)
 	c.checkKeys(k)
@@ -72,8 +98,12 @@ func (c Config) checkEngine(k *checker) {
 	e := c.Engine
 	k.oneOf("engine.kind", e.Kind, "auto", "vllm", "sglang", "sim", "external")
 	if e.Kind == "external" {
-		if u, err := url.Parse(e.URL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			k.add("engine.url", "an external engine needs a URL such as http://127.0.0.1:8000, got %q", e.URL)
+		u, err := url.Parse(e.URL)
+		switch {
+		case err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https"):
+			k.add("engine.url", "an external engine needs a URL such as http://127.0.0.1:8000%s", quoted(e.URL))
+		case u.User != nil:
+			k.add("engine.url", "a URL must not hold a user name or password; put the engine's key into an environment variable and name that in engine.key_env")
 		}
 	} else if e.URL != "" {
 		k.add("engine.url", "only an external engine has a URL; set engine.kind: external")
@@ -92,6 +122,34 @@ func (c Config) checkEngine(k *checker) {
 	k.atLeast("engine.stop_grace", e.StopGrace, 0)
 	k.atLeast("engine.stall_after", e.StallAfter, 5*time.Second)
 	k.atLeast("engine.restart_window", e.Window, time.Second)
+}
+
+// quoted shows a value that cannot hold a password.
+func quoted(url string) string {
+	if url == "" || strings.Contains(url, "@") {
+		return ""
+	}
+	return fmt.Sprintf(", got %q", url)
+}
+
+// checkNames checks the names under which the model and the dashboard are asked for.
+func (c Config) checkNames(k *checker) {
+	seen := map[string]bool{c.ServedName(): true}
+	for i, a := range c.Aliases {
+		at := fmt.Sprintf("aliases.%d", i)
+		switch {
+		case a == "":
+			k.add(at, "an alias cannot be empty")
+		case seen[a]:
+			k.add(at, "%q is the model's name, or stands in the list twice", a)
+		}
+		seen[a] = true
+	}
+	for i, h := range c.Admin.AllowedHosts {
+		if h == "" || strings.ContainsAny(h, "/:*@ ") && net.ParseIP(h) == nil {
+			k.add(fmt.Sprintf("admin.allowed_hosts.%d", i), "%q is not a host name such as gpu.example; leave scheme, port and patterns away", h)
+		}
+	}
 }
 
 func (c Config) checkClasses(k *checker) {
@@ -119,16 +177,26 @@ func (c Config) checkKeys(k *checker) {
 	ids, hashes := map[string]bool{}, map[string]bool{}
 	for i, key := range c.Keys {
 		at := fmt.Sprintf("keys.%d", i)
-		if key.ID == "" || ids[key.ID] {
-			k.add(at+".id", "every key needs an id of its own, got %q", key.ID)
+		switch {
+		case !idPattern.MatchString(key.ID):
+			k.add(at+".id", "needs 1 to 64 of letters, digits, dot, dash and underscore")
+		case ids[key.ID]:
+			k.add(at+".id", "every key needs an id of its own; %s is taken", key.ID)
+		}
+		if key.Tenant != "" && !idPattern.MatchString(key.Tenant) {
+			k.add(at+".tenant", "needs 1 to 64 of letters, digits, dot, dash and underscore")
 		}
 		ids[key.ID] = true
 		if b, err := hex.DecodeString(key.SHA256); err != nil || len(b) != 32 {
 			k.add(at+".sha256", "needs the 64 hex digits that `printf %%s KEY | sha256sum` prints")
-		} else if hashes[key.SHA256] {
+		} else if hashes[string(b)] {
 			k.add(at+".sha256", "the same key stands in the list twice")
+		} else {
+			hashes[string(b)] = true
 		}
-		hashes[key.SHA256] = true
+		if key.Expires.IsZero() && k.has(at+".expires") {
+			k.add(at+".expires", "is not a time such as 2026-12-31T00:00:00Z; a key that never expires has no expires")
+		}
 		if _, ok := c.Classes[key.Class]; key.Class != "" && !ok {
 			k.add(at+".class", "%q is not a class; the classes are %s", key.Class, strings.Join(c.ClassNames(), ", "))
 		}
@@ -176,19 +244,31 @@ func (c Config) checkLimits(k *checker) {
 	k.atLeast("limits.idle_timeout", l.IdleTimeout, time.Second)
 }
 
+func (c Config) checkOpenPaths(k *checker) {
+	seen := map[string]bool{}
+	for i, p := range c.Relay.OpenPaths {
+		at := fmt.Sprintf("relay.open_paths.%d", i)
+		k.oneOf(at+".class", p.Class, "inference", "helper")
+		_, err := dialect.NewPaths(dialect.Opening{Path: p.Path, Class: dialect.Helper})
+		switch {
+		case !strings.HasPrefix(p.Path, "/"):
+			k.add(at+".path", "%q does not begin with /", p.Path)
+		case seen[p.Path]:
+			k.add(at+".path", "%s stands in the list twice", p.Path)
+		case err != nil:
+			k.add(at+".path", "%v", err)
+		}
+		seen[p.Path] = true
+	}
+}
+
 func (c Config) checkRest(k *checker) {
 	k.oneOf("relay.response_model", c.Relay.ResponseModel, "asked", "engine")
 	k.atLeast("relay.first_event_wait", c.Relay.FirstEventWait, 0)
 	if c.Relay.KeepAlive != 0 {
 		k.atLeast("relay.keep_alive", c.Relay.KeepAlive, time.Second)
 	}
-	for i, p := range c.Relay.OpenPaths {
-		at := fmt.Sprintf("relay.open_paths.%d", i)
-		k.oneOf(at+".class", p.Class, "inference", "helper")
-		if !strings.HasPrefix(p.Path, "/") {
-			k.add(at+".path", "%q does not begin with /", p.Path)
-		}
-	}
+	c.checkOpenPaths(k)
 	for code, status := range c.RefuseCodes {
 		at := "refuse_codes." + string(code)
 		if e, ok := reason.Lookup(code); !ok || e.Status == 0 {
@@ -209,6 +289,9 @@ func (c Config) checkRest(k *checker) {
 	k.atLeast("gpu.interval", c.GPU.Interval, 100*time.Millisecond)
 	if c.Journal.Ring < 100 {
 		k.add("journal.ring", "%d is too few; the least is 100", c.Journal.Ring)
+	}
+	if c.Journal.Ring > maxRing {
+		k.add("journal.ring", "%d is too many; the most is %d, which takes about 4 GiB of memory once full", c.Journal.Ring, maxRing)
 	}
 	if c.Journal.MaxBytes < 1<<20 {
 		k.add("journal.max_bytes", "%s is too small; the least is 1MiB", c.Journal.MaxBytes)

@@ -9,8 +9,6 @@
 package config
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"admitd/gate/reason"
@@ -19,51 +17,53 @@ import (
 
 // Config is the whole file. Fields are read-only after Load.
 //
-// Tags: yaml is the key; doc its reference text; reload is hot, engine (needs an engine restart) or process.
+// Tags: yaml is the key; doc its reference text; reload is hot, or process (needs a restart of admitd); show marks text whose
+// value may be printed where settings are compared: the values of other texts, lists and maps never are, for they may hold
+// secrets.
 type Config struct {
-	Listen         string              `yaml:"listen" doc:"Address of the model API: host:port." reload:"process"`
+	Listen         string              `yaml:"listen" doc:"Address of the model API: host:port." show:"yes" reload:"process"`
 	Admin          Admin               `yaml:"admin" doc:"Admin listener: dashboard, metrics, admin API."`
-	Model          string              `yaml:"model" doc:"Model to serve: a short name of configs/models.yaml, or anything the engine takes (hub name, folder)." reload:"engine"`
-	ModelName      string              `yaml:"model_name" doc:"Name that callers use for the model; empty means model itself." reload:"process"`
+	Model          string              `yaml:"model" doc:"Model to serve: a short name of configs/models.yaml, or anything the engine takes (hub name, folder)." show:"yes" reload:"process"`
+	ModelName      string              `yaml:"model_name" doc:"Name that callers use for the model; empty means model itself." show:"yes" reload:"process"`
 	Aliases        []string            `yaml:"aliases" doc:"Further names that callers may use for the model." reload:"process"`
 	Engine         Engine              `yaml:"engine" doc:"The engine and how it is supervised."`
-	PolicyFile     string              `yaml:"policy_file" doc:"Policy file; empty means the built-in default policy." reload:"process"`
+	PolicyFile     string              `yaml:"policy_file" doc:"Policy file; empty means the built-in default policy." show:"yes" reload:"process"`
 	AllowAnonymous bool                `yaml:"allow_anonymous" doc:"Serve callers without a key even on an address that others can reach." reload:"process"`
 	Keys           []Key               `yaml:"keys" doc:"Keys of callers; none means that everybody who can reach the listener may call." reload:"process"`
 	Classes        map[string]SLO      `yaml:"classes" doc:"SLO classes by name." reload:"process"`
-	DefaultClass   string              `yaml:"default_class" doc:"Class of callers that have no other." reload:"process"`
+	DefaultClass   string              `yaml:"default_class" doc:"Class of callers that have no other." show:"yes" reload:"process"`
 	Limits         Limits              `yaml:"limits" doc:"Limits of the model API's listener."`
 	Relay          Relay               `yaml:"relay" doc:"How requests and responses pass through."`
 	RefuseCodes    map[reason.Code]int `yaml:"refuse_codes" doc:"HTTP status by reason word, where the default of docs/reasons.md is not wanted." reload:"process"`
 	Signals        Signals             `yaml:"signals" doc:"Reading the engine's metrics."`
 	GPU            GPU                 `yaml:"gpu" doc:"Reading the GPU through NVML."`
 	Journal        Journal             `yaml:"journal" doc:"The decision record."`
-	StateDir       string              `yaml:"state_dir" doc:"Folder for what admitd remembers: engine record, phase times, admin token, last good policy. Empty means $XDG_STATE_HOME/admitd." reload:"process"`
+	StateDir       string              `yaml:"state_dir" doc:"Folder for what admitd remembers: engine record, phase times, admin token, last good policy. Empty means $XDG_STATE_HOME/admitd." show:"yes" reload:"process"`
 	Log            Log                 `yaml:"log" doc:"admitd's own log, on standard error."`
 }
 
 // Admin configures the admin listener.
 type Admin struct {
-	Listen       string   `yaml:"listen" doc:"Address of the admin listener: host:port." reload:"process"`
+	Listen       string   `yaml:"listen" doc:"Address of the admin listener: host:port." show:"yes" reload:"process"`
 	TokenFile    string   `yaml:"token_file" doc:"File with the admin token; empty means admin.token in the state folder, made at start." reload:"process"`
 	AllowedHosts []string `yaml:"allowed_hosts" doc:"Host names, beside loopback and the listener's own, under which the dashboard may be opened." reload:"process"`
 }
 
 // Engine configures the engine process.
 type Engine struct {
-	Kind         string        `yaml:"kind" doc:"auto, vllm, sglang, sim or external." reload:"engine"`
-	URL          string        `yaml:"url" doc:"Base URL of an external engine, for instance http://127.0.0.1:8000." reload:"engine"`
-	KeyEnv       string        `yaml:"key_env" doc:"Environment variable that holds an external engine's own API key." reload:"engine"`
-	Binary       string        `yaml:"binary" doc:"Path of the engine's program; empty means as found on PATH." reload:"engine"`
-	Args         []string      `yaml:"args" doc:"Arguments for the engine; they win over admitd's own. On the command line: after --." reload:"engine"`
-	Port         int           `yaml:"port" doc:"Let vLLM listen on this loopback port instead of a unix socket; 0 means the socket." reload:"engine"`
-	Slots        int           `yaml:"slots" doc:"Requests that the engine runs at once; 0 means as its arguments say, else learnt." reload:"engine"`
-	StartTimeout time.Duration `yaml:"start_timeout" doc:"Longest time from launch to ready." reload:"engine"`
-	DrainTimeout time.Duration `yaml:"drain_timeout" doc:"How long open streams may go on before the engine is told to stop." reload:"engine"`
-	StopGrace    time.Duration `yaml:"stop_grace" doc:"How long the engine may take to stop before it is killed." reload:"engine"`
-	StallAfter   time.Duration `yaml:"stall_after" doc:"Work without any token for this long means stalled; as long again, and the engine is restarted." reload:"engine"`
-	MaxRestarts  int           `yaml:"max_restarts" doc:"Restarts within restart_window before admitd gives up." reload:"engine"`
-	Window       time.Duration `yaml:"restart_window" doc:"Window for max_restarts." reload:"engine"`
+	Kind         string        `yaml:"kind" doc:"auto, vllm, sglang, sim or external." show:"yes" reload:"process"`
+	URL          string        `yaml:"url" doc:"Base URL of an external engine, for instance http://127.0.0.1:8000." reload:"process"`
+	KeyEnv       string        `yaml:"key_env" doc:"Environment variable that holds an external engine's own API key." reload:"process"`
+	Binary       string        `yaml:"binary" doc:"Path of the engine's program; empty means as found on PATH." show:"yes" reload:"process"`
+	Args         []string      `yaml:"args" doc:"Arguments for the engine; they win over admitd's own. On the command line: after --." reload:"process"`
+	Port         int           `yaml:"port" doc:"Let vLLM listen on this loopback port instead of a unix socket; 0 means the socket." reload:"process"`
+	Slots        int           `yaml:"slots" doc:"Requests that the engine runs at once; 0 means as its arguments say, else learnt." reload:"process"`
+	StartTimeout time.Duration `yaml:"start_timeout" doc:"Longest time from launch to ready." reload:"process"`
+	DrainTimeout time.Duration `yaml:"drain_timeout" doc:"How long open streams may go on before the engine is told to stop." reload:"process"`
+	StopGrace    time.Duration `yaml:"stop_grace" doc:"How long the engine may take to stop before it is killed." reload:"process"`
+	StallAfter   time.Duration `yaml:"stall_after" doc:"Work without any token for this long means stalled; as long again, and the engine is restarted." reload:"process"`
+	MaxRestarts  int           `yaml:"max_restarts" doc:"Restarts within restart_window before admitd gives up." reload:"process"`
+	Window       time.Duration `yaml:"restart_window" doc:"Window for max_restarts." reload:"process"`
 }
 
 // Key is one caller's key. The key itself is never stored, only its hash.
@@ -74,7 +74,7 @@ type Key struct {
 	Models         []string  `yaml:"models" doc:"Models it may use; none means all." reload:"process"`
 	Class          string    `yaml:"class" doc:"Its class; empty means default_class." reload:"process"`
 	MayChooseClass bool      `yaml:"may_choose_class" doc:"Whether X-Admitd-Class is obeyed." reload:"process"`
-	Expires        time.Time `yaml:"expires" doc:"When it stops working, RFC 3339; absent means never." reload:"process"`
+	Expires        time.Time `yaml:"expires" doc:"When it stops working: a time such as 2026-12-31T00:00:00Z, or a date, which begins at 0:00 UTC; without the key, never." reload:"process"`
 }
 
 // SLO is what a class promises. Zero means no limit of that kind.
@@ -98,7 +98,7 @@ type Limits struct {
 type Relay struct {
 	FirstEventWait time.Duration `yaml:"first_event_wait" doc:"How long a stream's status waits for its first event, so that a full engine's in-stream refusal becomes a real 503." reload:"process"`
 	KeepAlive      time.Duration `yaml:"keep_alive" doc:"Send SSE comments on streams that are silent for this long; 0 means never, which keeps the relay byte-identical." reload:"process"`
-	ResponseModel  string        `yaml:"response_model" doc:"Model name in responses: asked (what the caller wrote) or engine." reload:"process"`
+	ResponseModel  string        `yaml:"response_model" doc:"Model name in responses: asked (what the caller wrote) or engine." show:"yes" reload:"process"`
 	OpenPaths      []OpenPath    `yaml:"open_paths" doc:"Engine paths to open that are blocked by default." reload:"process"`
 }
 
@@ -125,14 +125,14 @@ type GPU struct {
 // Journal configures the decision record.
 type Journal struct {
 	Ring     int    `yaml:"ring" doc:"Entries kept in memory." reload:"process"`
-	Dir      string `yaml:"dir" doc:"Folder for the record on disk (JSON Lines); empty means memory only." reload:"process"`
+	Dir      string `yaml:"dir" doc:"Folder for the record on disk (JSON Lines); empty means memory only." show:"yes" reload:"process"`
 	MaxBytes Bytes  `yaml:"max_bytes" doc:"Size at which a file of the record is rotated." reload:"process"`
 }
 
 // Log configures admitd's log.
 type Log struct {
-	Level  string `yaml:"level" doc:"debug, info, warn or error." reload:"hot"`
-	Format string `yaml:"format" doc:"text or json." reload:"process"`
+	Level  string `yaml:"level" doc:"debug, info, warn or error." show:"yes" reload:"hot"`
+	Format string `yaml:"format" doc:"text or json." show:"yes" reload:"process"`
 }
 
 // ServedName is the name that callers use for the model.
@@ -165,29 +165,46 @@ func Default() Config {
 	}
 }
 
+// Over is what flags and environment lay over the file. The zero value changes nothing.
+type Over struct {
+	// Apply changes the configuration that the file gave.
+	Apply func(*Config)
+	// Origin names the flag or variable that set a key, such as --listen or ADMITD_LISTEN; "" when the file or the default did.
+	Origin func(key string) string
+}
+
 // Load reads a file, lets over change what flags and environment say, and checks the whole. An empty name gives the
-// defaults; over may be nil. Errors are *strict.Error, or say that the file cannot be read.
+// defaults; over may be nil. Errors are *strict.Error.
 func Load(file string, over func(*Config)) (Config, error) {
+	return LoadOver(file, Over{Apply: over})
+}
+
+// LoadOver is Load whose complaints about what flags and environment set name those, not the file.
+func LoadOver(file string, over Over) (Config, error) {
 	var src []byte
 	if file != "" {
 		var err error
-		if src, err = os.ReadFile(file); err != nil {
-			return Config{}, fmt.Errorf("read configuration: %w", err)
+		if src, err = strict.ReadFile("configuration", file); err != nil {
+			return Config{}, err
 		}
 	}
-	return Parse(file, src, over)
+	return parse(file, src, over)
 }
 
 // Parse is Load for a text that has been read already.
 func Parse(file string, src []byte, over func(*Config)) (Config, error) {
+	return parse(file, src, Over{Apply: over})
+}
+
+func parse(file string, src []byte, over Over) (Config, error) {
 	c := Default()
 	if err := strict.Decode(file, src, &c); err != nil {
 		return Config{}, err
 	}
-	if over != nil {
-		over(&c)
+	if over.Apply != nil {
+		over.Apply(&c)
 	}
-	if err := c.check(file, src); err != nil {
+	if err := c.check(&checker{file: file, src: src, origin: over.Origin}); err != nil {
 		return Config{}, err
 	}
 	return c, nil

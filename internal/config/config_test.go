@@ -31,6 +31,19 @@ func TestBadConfigurations(t *testing.T) {
 		{"listen: 127.0.0.1:8081\n", "the admin listener needs another"},
 		{"engine:\n  kind: trt\n", `f:2:3: engine.kind: "trt" is not one of auto, vllm, sglang, sim, external`},
 		{"engine:\n  kind: external\n", "f:1:1: engine.url: an external engine needs a URL"},
+		{"engine: {kind: external, url: 'http://u:p@127.0.0.1:1'}\n", "f:1:26: engine.url: a URL must not hold a user name or password"},
+		{"aliases: [a, a]\n", `f:1:14: aliases.1: "a" is the model's name, or stands in the list twice`},
+		{"model: m\naliases: [m]\n", `f:2:11: aliases.0: "m" is the model's name`},
+		{"aliases: ['']\n", "f:1:11: aliases.0: an alias cannot be empty"},
+		{"admin: {allowed_hosts: ['http://x']}\n", `f:1:25: admin.allowed_hosts.0: "http://x" is not a host name`},
+		{"admin: {allowed_hosts: ['*.x']}\n", `"*.x" is not a host name`},
+		{"relay: {open_paths: [{path: /nothing, class: helper}]}\n", `relay.open_paths.0.path: cannot open "/nothing": admitd knows no such engine path`},
+		{"relay: {open_paths: [{path: /tokenize, class: helper}]}\n", "it is not blocked but helper already"},
+		{"relay: {open_paths: [{path: /version, class: helper}, {path: /version, class: helper}]}\n", "/version stands in the list twice"},
+		{"journal: {ring: 1000001}\n", "f:1:11: journal.ring: 1000001 is too many; the most is 1000000, which takes about 4 GiB"},
+		{"limits:\n  max_body: 32MB\n", `f:2:13: limits.max_body: "32MB" is not a size such as 32MiB`},
+		{"keys: [{id: a b, sha256: x}]\n", "keys.0.id: needs 1 to 64 of letters"},
+		{"keys:\n  - {id: a, sha256: " + strings.Repeat("ab", 32) + "}\n  - {id: b, sha256: " + strings.Repeat("AB", 32) + "}\n", "f:3:13: keys.1.sha256: the same key stands in the list twice"},
 		{"engine:\n  url: http://127.0.0.1:1\n", "f:2:3: engine.url: only an external engine has a URL"},
 		{"engine:\n  start_timeout: 5\n", "f:2:18: \"5\" is not a duration such as 1500ms"},
 		{"engine:\n  start_timeout: 5ms\n", "f:2:3: engine.start_timeout: 5ms is too short; the least is 1s"},
@@ -62,7 +75,7 @@ func TestSeveralMistakesAreAllTold(t *testing.T) {
 func TestEverySettingIsClassedAndDescribed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Settings() {
-		if s.Reload != "hot" && s.Reload != "engine" && s.Reload != "process" {
+		if s.Reload != "hot" && s.Reload != "process" {
 			t.Errorf("%s: reload class %q", s.Path, s.Reload)
 		}
 		if s.Doc == "" || !strings.HasSuffix(s.Doc, ".") {
@@ -80,20 +93,65 @@ func TestDiffNamesWhatAReloadCannotChange(t *testing.T) {
 	b.Log.Level = "debug"
 	b.Engine.Args = []string{"--max-num-seqs", "4"}
 	b.Listen = "127.0.0.1:9090"
-	hot, engine, process := Diff(a, b)
-	want := [3][]string{{"log.level info -> debug"}, {"engine.args [] -> [--max-num-seqs 4]"}, {"listen 127.0.0.1:8080 -> 127.0.0.1:9090"}}
-	if d := cmp.Diff(want, [3][]string{hot, engine, process}); d != "" {
+	hot, process := Diff(a, b)
+	want := [2][]string{{"log.level info -> debug"}, {"listen 127.0.0.1:8080 -> 127.0.0.1:9090", "engine.args"}}
+	if d := cmp.Diff(want, [2][]string{hot, process}); d != "" {
 		t.Error(d)
 	}
-	if h, e, p := Diff(a, a); len(h)+len(e)+len(p) != 0 {
+	if h, p := Diff(a, a); len(h)+len(p) != 0 {
 		t.Error("a configuration differs from itself")
+	}
+}
+
+func TestUnreadableExpiryIsNeverNever(t *testing.T) {
+	for _, v := range []string{"2020-06-31T00:00:00Z", "tomorrow", "2020-01-01 00:00", "0001-01-01T00:00:00Z", "~", "", "!!str soon", "*x"} {
+		src := "model: &x soon\nkeys:\n  - id: a\n    sha256: " + strings.Repeat("ab", 32) + "\n    expires: " + v + "\n"
+		_, err := Parse("f", []byte(src), nil)
+		if err == nil || !strings.Contains(err.Error(), "f:5:") || !strings.Contains(err.Error(), "is not a time such as 2026-12-31T00:00:00Z") {
+			t.Errorf("expires: %s gave %v", v, err)
+		}
+	}
+	c, err := Parse("f", []byte("keys:\n  - {id: a, sha256: "+strings.Repeat("ab", 32)+", expires: 2027-06-30}\n  - {id: b, sha256: "+strings.Repeat("cd", 32)+"}\n"), nil)
+	if err != nil || c.Keys[0].Expires.Format("2006-01-02") != "2027-06-30" || !c.Keys[1].Expires.IsZero() {
+		t.Errorf("%+v %v", c.Keys, err)
+	}
+}
+
+func TestDiffAndErrorsPrintNoSecretOfAnySetting(t *testing.T) {
+	const canary = "canary-3f9a"
+	a, b := Default(), Default()
+	b.Engine.Args = []string{"--api-key", canary}
+	b.Engine.URL, b.Engine.KeyEnv, b.Admin.TokenFile = "http://u:"+canary+"@h", canary, canary
+	b.Aliases, b.Admin.AllowedHosts, b.Keys = []string{canary}, []string{canary}, []Key{{ID: canary, SHA256: canary}}
+	b.Classes = map[string]SLO{canary: {}}
+	hot, process := Diff(a, b)
+	if text := strings.Join(append(hot, process...), "\n"); strings.Contains(text, canary) || !strings.Contains(text, "engine.args") {
+		t.Error(text)
+	}
+	for _, url := range []string{"http://u:" + canary + "@h", "ftp://u:" + canary + "@h", "u:" + canary + "@h"} {
+		if _, err := Parse("f", []byte("engine: {kind: external, url: '"+url+"'}\n"), nil); err == nil || strings.Contains(err.Error(), canary) {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestMistakeOfAFlagNamesTheFlagNotTheFile(t *testing.T) {
+	over := Over{Apply: func(c *Config) { c.Listen = "nowhere" }, Origin: func(key string) string {
+		if key == "listen" {
+			return "--listen"
+		}
+		return ""
+	}}
+	_, err := parse("f", []byte("listen: 127.0.0.1:1\nlog: {level: loud}\n"), over)
+	if err == nil || !strings.Contains(err.Error(), `--listen: listen: "nowhere" is not host:port`) || !strings.Contains(err.Error(), "f:2:7: log.level:") || strings.Contains(err.Error(), "f:1:") {
+		t.Errorf("%v", err)
 	}
 }
 
 func TestDiffNeverPrintsKeyHashes(t *testing.T) {
 	a, b := Default(), Default()
 	b.Keys = []Key{{ID: "k", SHA256: strings.Repeat("ab", 32)}}
-	if _, _, p := Diff(a, b); len(p) != 1 || p[0] != "keys" {
+	if _, p := Diff(a, b); len(p) != 1 || p[0] != "keys" {
 		t.Errorf("got %q", p)
 	}
 }
@@ -137,7 +195,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if hot, engine, process := Diff(c, c); len(hot)+len(engine)+len(process) > 0 {
+		if hot, process := Diff(c, c); len(hot)+len(process) > 0 {
 			t.Errorf("%q differs from itself", src)
 		}
 	})

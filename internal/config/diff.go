@@ -13,7 +13,7 @@ type Setting struct {
 	Path string
 	// Type is the kind of value in words; Default as written in a file; Doc the reference text.
 	Type, Default, Doc string
-	// Reload is hot, engine or process.
+	// Reload is hot or process.
 	Reload string
 }
 
@@ -35,8 +35,9 @@ func Fields(entry any) []Setting {
 	return out
 }
 
-// Diff lists the settings that differ as "path old -> new", by what it takes to change them.
-func Diff(old, next Config) (hot, engine, process []string) {
+// Diff lists the settings that differ, by what it takes to change them. Values are told, as "path old -> new", only where
+// they cannot hold a secret: the lines go into the log, the journal and the admin API.
+func Diff(old, next Config) (hot, process []string) {
 	values := map[string]string{}
 	walk("", reflect.ValueOf(old), func(path string, _ reflect.StructField, v reflect.Value) { values[path] = valueText(v) })
 	walk("", reflect.ValueOf(next), func(path string, f reflect.StructField, v reflect.Value) {
@@ -44,20 +45,28 @@ func Diff(old, next Config) (hot, engine, process []string) {
 		if before == after {
 			return
 		}
-		line := fmt.Sprintf("%s %s -> %s", path, before, after)
-		if path == "keys" {
-			line = "keys"
+		line := path
+		if printable(f) {
+			line = fmt.Sprintf("%s %s -> %s", path, before, after)
 		}
-		switch f.Tag.Get("reload") {
-		case "hot":
+		if f.Tag.Get("reload") == "hot" {
 			hot = append(hot, line)
-		case "engine":
-			engine = append(engine, line)
-		default:
-			process = append(process, line)
+			return
 		}
+		process = append(process, line)
 	})
-	return hot, engine, process
+	return hot, process
+}
+
+// printable: numbers, durations, sizes and switches are no secrets; of texts, those that are marked.
+func printable(f reflect.StructField) bool {
+	switch f.Type.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int64:
+		return true
+	case reflect.String:
+		return f.Tag.Get("show") != ""
+	}
+	return false
 }
 
 // walk visits every leaf: fields that are not themselves settings groups.

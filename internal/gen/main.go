@@ -65,8 +65,8 @@ Flags win over ` + "`ADMITD_*`" + ` environment variables, which win over the fi
 what is in force. [configs/admitd.example.yaml](../configs/admitd.example.yaml) is a commented example;
 [configs/admitd.schema.json](../configs/admitd.schema.json) is the JSON Schema for editors.
 
-The last column says what a change takes: *hot* settings change on reload; *engine* settings need an engine restart and
-*process* settings a restart of admitd. A reload that touches the last two is refused by name and changes nothing.
+The last column says what a change takes: *hot* settings change on reload; *process* settings need a restart of admitd. A
+reload that touches those is refused by name and changes nothing.
 The policy has its own file and is always hot: see [policies](policies.md).
 
 | key | kind | default | meaning | change |

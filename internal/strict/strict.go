@@ -60,7 +60,14 @@ func (p Place) String() string {
 }
 
 // Error lists every mistake found, in the order of the file.
-type Error struct{ Places []Place }
+type Error struct {
+	Places []Place
+	// Cause is the error of the system behind it, nil when the text itself is wrong.
+	Cause error
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Cause }
 
 // Error implements error: one line per place.
 func (e *Error) Error() string {
