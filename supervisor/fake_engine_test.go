@@ -45,6 +45,12 @@ func playEngine(script string) (exit int) {
 		case "badflag":
 			fmt.Fprintln(os.Stderr, "vllm: error: unrecognized arguments: --nope")
 			return 2
+		case "simusage":
+			fmt.Fprintln(os.Stderr, "admitd: invalid value \"abc\" for flag --max-num-seqs: parse error")
+			return 2
+		case "panic":
+			fmt.Fprintln(os.Stderr, "panic: something went wrong")
+			return 2
 		case "fail":
 			fmt.Println("something went wrong")
 			return 1

@@ -142,6 +142,22 @@ func TestStopWaitsForTheGraceThenKills(t *testing.T) {
 	})
 }
 
+func TestNegativeDrainAndGraceMeanNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{deaf: true}
+		w.begin(t, Options{DrainTimeout: -1, StopGrace: -1, BeforeStop: func(ctx context.Context) {
+			w.log("drain")
+			if ctx.Err() == nil {
+				t.Error("the drain was given time")
+			}
+		}})
+		w.want(w.after(time.Second), Ready, "")
+		w.stop()
+		w.want(w.after(100*time.Millisecond), Stopped, "")
+		w.finish("launch", "token", "ready", "drain", "SIGTERM", "SIGKILL")
+	})
+}
+
 func TestHurrySkipsTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{deaf: true}

@@ -65,9 +65,9 @@ type Options struct {
 	// SilenceTimeout is how long a loading engine may print nothing at all; default 15 min, because a cold kernel
 	// compilation is silent for ten.
 	SilenceTimeout time.Duration
-	// DrainTimeout bounds BeforeStop; default 60 s.
+	// DrainTimeout bounds BeforeStop; default 60 s. Negative means no wait: BeforeStop is called with a context that has ended.
 	DrainTimeout time.Duration
-	// StopGrace is the time from SIGTERM to SIGKILL. Default 30 s; the engine's own drain gets 10 s less.
+	// StopGrace is the time from SIGTERM to SIGKILL. Default 30 s; the engine's own drain gets 10 s less. Negative means none.
 	StopGrace time.Duration
 	// ReapTimeout is how long killed processes may take to disappear before the state is Wedged; default 30 s.
 	ReapTimeout time.Duration
@@ -108,8 +108,14 @@ func (o Options) defaults() Options {
 	}
 	def(&o.StartTimeout, 30*time.Minute)
 	def(&o.SilenceTimeout, 15*time.Minute)
-	def(&o.DrainTimeout, time.Minute)
-	def(&o.StopGrace, 30*time.Second)
+	patient := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+		*v = max(*v, 0)
+	}
+	patient(&o.DrainTimeout, time.Minute)
+	patient(&o.StopGrace, 30*time.Second)
 	def(&o.ReapTimeout, 30*time.Second)
 	def(&o.ReadyInterval, pick(2*time.Second, 500*time.Millisecond))
 	def(&o.HealthInterval, pick(15*time.Second, 5*time.Second))

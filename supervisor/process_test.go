@@ -306,6 +306,21 @@ func TestF36_LastingErrorsAreNotRetried(t *testing.T) {
 	}
 }
 
+func TestSimulatorThatRefusesItsArgumentsIsNotRetried(t *testing.T) {
+	o := fakeOptions(t, "simusage")
+	o.Kind = Sim
+	st := run(t, o).await("given up", func(st Status) bool { return st.GaveUp })
+	if st.Restarts != 0 || !strings.Contains(st.Text, `invalid value "abc" for flag --max-num-seqs`) || st.LastExit.Hint == "" {
+		t.Errorf("status %+v, exit %+v; want no restart and the refusal's words", st, st.LastExit)
+	}
+	// A crash ends with the same status and may not come again.
+	o = fakeOptions(t, "panic")
+	o.Kind, o.Restart.Budget = Sim, 2
+	if st := run(t, o).await("given up", func(st Status) bool { return st.GaveUp }); st.Restarts != 2 {
+		t.Errorf("%d restarts after a panic; want the whole budget of 2", st.Restarts)
+	}
+}
+
 func TestF36_BusyPortIsNamedAndTriedAgain(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

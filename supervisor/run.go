@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -90,7 +91,7 @@ func (s *Supervisor) keep(ctx context.Context) error {
 			return nil
 		case err != nil:
 			s.launchFailed(err)
-			next, err = s.pause(ctx, err, false)
+			next, err = s.pause(ctx, lasting(err), false)
 		default:
 			next, err = s.through(ctx, l)
 		}
@@ -178,7 +179,7 @@ func (s *Supervisor) through(ctx context.Context, l *life) (*ending, error) {
 		s.update(func(st *Status) { st.State, st.Text = Failed, "ending what is left of the engine" })
 	}
 	err := s.clear(l, wanted)
-	s.bury(l, end, wanted)
+	sig := s.bury(l, end, wanted)
 	if err != nil {
 		s.answer(end.reply, err)
 		return nil, err
@@ -187,11 +188,11 @@ func (s *Supervisor) through(ctx context.Context, l *life) (*ending, error) {
 		s.crashes = crashes{}
 		return end, nil
 	}
-	return s.pause(ctx, nil, l.ready)
+	return s.pause(ctx, !l.ready && sig != nil && sig.permanent, l.ready)
 }
 
-// bury records how a life ended and throws its leftovers away.
-func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
+// bury records how a life ended, throws its leftovers away and returns the cause that its output gives, nil when it gives none.
+func (s *Supervisor) bury(l *life, end *ending, wanted bool) *signature {
 	exit := &Exit{At: s.now(), Text: "still running", Wanted: wanted}
 	select {
 	case <-l.child.done():
@@ -199,10 +200,11 @@ func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
 	default:
 	}
 	l.child.release()
+	sig := s.diagnose(l) // only now is all of the output there
 	if !wanted {
 		exit.Tail = s.out.tail(l.from, 20)
 		exit.Cause = end.why
-		if sig := s.diagnose(l); sig != nil && end.kind == endExit {
+		if sig != nil && end.kind == endExit {
 			exit.Cause, exit.Hint = sig.cause, sig.hint
 		}
 	}
@@ -222,6 +224,7 @@ func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
 			st.State, st.Text = Failed, text
 		}
 	})
+	return sig
 }
 
 // diagnose looks for the cause of a death: anywhere in the output of a start, but only among the last lines of an engine that
@@ -229,6 +232,9 @@ func (s *Supervisor) bury(l *life, end *ending, wanted bool) {
 func (s *Supervisor) diagnose(l *life) *signature {
 	if !l.ready {
 		seen, _ := s.out.view()
+		if seen.cause == nil && s.o.Kind == Sim {
+			return s.simUsage(l)
+		}
 		return seen.cause
 	}
 	t := newTracker(s.o.dialect(), l.began)
@@ -236,6 +242,23 @@ func (s *Supervisor) diagnose(l *life) *signature {
 		t.failure(line)
 	}
 	return t.cause
+}
+
+// exitUsage is what admitd's own commands end with when they were called wrongly.
+const exitUsage = "exit status 2"
+
+// simUsage recognises a simulator that refused its arguments: it ends at once with the status for that and a line of admitd's.
+// The status alone would not do, because a crash of a Go program has the same.
+func (s *Supervisor) simUsage(l *life) *signature {
+	if !isDone(l.child) || l.child.exit() != exitUsage {
+		return nil
+	}
+	for _, line := range s.out.tail(l.from, 20) {
+		if why, ok := strings.CutPrefix(line, "admitd: "); ok && !strings.HasPrefix(why, "launching ") {
+			return &signature{permanent: true, cause: "the simulator refused its arguments: " + why, hint: "correct the argument after --; see admitd sim --help"}
+		}
+	}
+	return nil
 }
 
 // launchFailed records a launch that made no process.
@@ -250,21 +273,17 @@ func (s *Supervisor) launchFailed(err error) {
 	})
 }
 
-// permanent reports whether a failure is one that trying again cannot mend.
-func (s *Supervisor) permanent(launch error, wasReady bool) bool {
+// lasting reports whether a launch failed in a way that trying again cannot mend.
+func lasting(launch error) bool {
 	var le *LaunchError
-	if launch != nil {
-		return errors.As(launch, &le) && le.Permanent
-	}
-	seen, _ := s.out.view()
-	return !wasReady && seen.cause != nil && seen.cause.permanent
+	return errors.As(launch, &le) && le.Permanent
 }
 
 // pause waits after a crash or a failed launch for the time of the next one; for ever after giving up. It ends early for a
 // restart, which also forgives, and for the end of ctx.
-func (s *Supervisor) pause(ctx context.Context, launch error, wasReady bool) (*ending, error) {
+func (s *Supervisor) pause(ctx context.Context, permanent, wasReady bool) (*ending, error) {
 	v := s.o.Restart.crashed(&s.crashes, s.now(), wasReady, s.o.Random())
-	if s.permanent(launch, wasReady) {
+	if permanent {
 		v = verdict{giveUp: true, why: "trying again cannot help"}
 	}
 	var due <-chan time.Time

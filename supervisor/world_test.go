@@ -164,7 +164,9 @@ func (w *world) begin(t *testing.T, o Options) {
 		o.StateDir = t.TempDir()
 	}
 	o.Random = func() float64 { return 0 }
-	o.BeforeStop = func(context.Context) { w.log("drain") }
+	if o.BeforeStop == nil {
+		o.BeforeStop = func(context.Context) { w.log("drain") }
+	}
 	o.OnReady = func() { w.log("ready") }
 	o.Progress = func() (int, float64, bool) {
 		w.mu.Lock()
