@@ -19,7 +19,7 @@ type Admission struct {
 
 	mu   sync.Mutex
 	c    admission.Controlling
-	held map[admission.ID]chan admission.Verdict
+	held map[admission.ID]chan ruling
 	shut *closure
 
 	wake   chan struct{}
@@ -44,7 +44,7 @@ func NewAdmission(c admission.Controlling, clock func() time.Time) *Admission {
 	if clock == nil {
 		clock = time.Now
 	}
-	a := &Admission{clock: clock, c: c, held: map[admission.ID]chan admission.Verdict{}, wake: make(chan struct{}, 1)}
+	a := &Admission{clock: clock, c: c, held: map[admission.ID]chan ruling{}, wake: make(chan struct{}, 1)}
 	if has, ok := c.(interface{ Policy() *policy.Compiled }); ok {
 		a.mark(has.Policy())
 	}
@@ -68,10 +68,30 @@ func (a *Admission) policyMark() *policyMark {
 	return a.policy.Load()
 }
 
+// ruling is a verdict with the revision that judged, so that a swap in the same instant cannot part the two.
+type ruling struct {
+	admission.Verdict
+	by *policyMark
+}
+
+// rule pairs a verdict with the revision that gave it. The lock is held.
+func (a *Admission) rule(v admission.Verdict) ruling {
+	m := a.policy.Load()
+	if v.PolicyName != "" && (m == nil || m.rev != v.PolicyRev) {
+		m = &policyMark{name: v.PolicyName, rev: v.PolicyRev}
+		a.policy.Store(m)
+	}
+	return ruling{Verdict: v, by: m}
+}
+
 // Decide asks for a decision and, when it is Hold, waits until the controller has another one. A verdict that is
 // still Hold means that ctx ended first and the request was withdrawn. An Admit verdict has reserved and must be
 // settled, even when ctx has ended meanwhile.
 func (a *Admission) Decide(ctx context.Context, arr admission.Arrival) admission.Verdict {
+	return a.decide(ctx, arr).Verdict
+}
+
+func (a *Admission) decide(ctx context.Context, arr admission.Arrival) ruling {
 	v, wait, since := a.arrive(arr)
 	if wait == nil {
 		return v
@@ -97,18 +117,15 @@ func (a *Admission) Decide(ctx context.Context, arr admission.Arrival) admission
 	return v
 }
 
-func (a *Admission) arrive(arr admission.Arrival) (v admission.Verdict, wait chan admission.Verdict, since time.Time) {
+func (a *Admission) arrive(arr admission.Arrival) (v ruling, wait chan ruling, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.clock()
-	v = a.c.Arrive(now, arr)
-	if m := a.policy.Load(); v.PolicyName != "" && (m == nil || m.rev != v.PolicyRev) {
-		a.policy.Store(&policyMark{name: v.PolicyName, rev: v.PolicyRev})
-	}
+	v = a.rule(a.c.Arrive(now, arr))
 	if v.Decision.Verdict != policy.Hold || arr.DryRun {
 		return v, nil, now
 	}
-	wait = make(chan admission.Verdict, 1)
+	wait = make(chan ruling, 1)
 	a.held[arr.ID] = wait
 	a.poke()
 	return v, wait, now
@@ -122,7 +139,7 @@ func (a *Admission) deliver(vs []admission.Verdict) {
 		}
 		if wait, ok := a.held[v.ID]; ok {
 			delete(a.held, v.ID)
-			wait <- v
+			wait <- a.rule(v)
 		}
 	}
 	a.poke()

@@ -15,6 +15,9 @@ import (
 // bodyStep is how much of a body of unknown length is taken from the budget at a time.
 const bodyStep = 256 << 10
 
+// bodyFirst is what a body of known length takes from the budget before its first byte; it doubles from there.
+const bodyFirst = 16 << 10
+
 // budget bounds the bytes of request bodies held at once.
 type budget struct {
 	mu        sync.Mutex
@@ -30,6 +33,13 @@ func (b *budget) take(n int64) bool {
 	}
 	b.used += n
 	return true
+}
+
+// owe reserves n bytes whether they are there or not, for what cannot be refused any more; others wait for it.
+func (b *budget) owe(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used += n
 }
 
 func (b *budget) give(n int64) {
@@ -61,15 +71,26 @@ func (a *arrival) readBody() (ref *refusal) {
 	return ref
 }
 
+// readKnown takes memory as bytes arrive: what a caller declares costs nobody anything.
 func (a *arrival) readKnown(n int64) *refusal {
-	if !a.take(n) {
-		return a.full()
+	var buf []byte
+	for int64(len(buf)) < n {
+		if len(buf) == cap(buf) {
+			want := min(max(2*int64(cap(buf)), bodyFirst), n)
+			if !a.take(want - int64(cap(buf))) {
+				return a.full()
+			}
+			bigger := make([]byte, len(buf), want)
+			copy(bigger, buf)
+			buf = bigger
+		}
+		got, err := a.r.Body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+got]
+		if err != nil && int64(len(buf)) < n {
+			return a.unread(err, int64(len(buf)))
+		}
 	}
-	a.body = make([]byte, n)
-	got, err := io.ReadFull(a.r.Body, a.body)
-	if err != nil && n > 0 {
-		return a.unread(err, int64(got))
-	}
+	a.body = buf
 	// Reading up to the end is what makes net/http watch for the caller going away.
 	_, _ = a.r.Body.Read(make([]byte, 1))
 	return nil

@@ -86,6 +86,24 @@ func (r *rig) untilHeld(n int) {
 	}
 }
 
+// untilGenerated waits until the one request in flight is known to have produced so many tokens.
+func (r *rig) untilGenerated(n int) {
+	r.t.Helper()
+	for late := time.Now().Add(patience); ; {
+		d := r.pool.Admission.Dump(admission.PerRequest)
+		if len(d.Requests) == 1 && d.Requests[0].Generated >= n {
+			return
+		}
+		if time.Now().After(late) {
+			r.t.Fatalf("never %d tokens", n)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-r.t.Context().Done():
+		}
+	}
+}
+
 func TestF08_CallerLeavesDuringPrefill(t *testing.T) {
 	both(t, func(t *testing.T, body string) {
 		in, cut := make(chan struct{}), make(chan struct{})

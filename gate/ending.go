@@ -41,7 +41,8 @@ func (f *flow) finishUncommitted(rest []byte, whole bool) {
 	switch {
 	case seen && ev.IsError:
 		f.convert(ev)
-	case len(f.pending) == 0:
+	case f.a.out.result.Ending != dialect.EndWhole && (!seen || f.a.out.result.UsageUnknown):
+		// A part of an event is no event, nor are comments; a last one that lacks only its blank line is.
 		f.a.out.result.Ending, f.a.out.err = dialect.EndError, "the engine ended the stream before its first event"
 		f.a.reject(reason.EngineDown, "The engine ended the response before its first event; try again in a moment.", engineDownWait)
 	default:
@@ -67,6 +68,10 @@ func (f *flow) finish(rest []byte, whole bool) {
 func (f *flow) tellMisfit() {
 	r := &f.a.out.result
 	status, message := f.resp.StatusCode, r.ErrorMessage
+	if denied(status) {
+		f.noteDenied(status)
+		status, message = http.StatusBadGateway, deniedMessage
+	}
 	if status < 400 {
 		status = http.StatusBadGateway
 	}
@@ -109,11 +114,39 @@ func (f *flow) engineFull() {
 	f.a.reject(reason.EngineFull, "", engineFullWait)
 }
 
+// denied: the engine did not take the key that it was sent. That key is admitd's own; the caller's never gets there.
+func denied(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
+// deniedMessage is for callers: it must not read as if their own key were wrong.
+const deniedMessage = "The engine did not accept admitd's own key; your key is not concerned. An operator must correct it."
+
+// engineDenied answers for an engine that refused admitd's key.
+func (f *flow) engineDenied(status int) {
+	f.cancel()
+	f.closeFilter()
+	f.noteDenied(status)
+	f.a.reject(reason.EngineDown, deniedMessage, longWait)
+}
+
+func (f *flow) noteDenied(status int) {
+	a := f.a
+	a.s.o.Logger.Error("the engine did not accept admitd's key; check that both have the same one", "request_id", a.id,
+		"pool", a.pool.Model, "status", status)
+	a.out.result.Ending = dialect.EndError
+	a.out.err = fmt.Sprintf("the engine answered error %d to admitd's own key", status)
+}
+
 // convert turns an error that came as a stream's first event into a real status, while that is still possible.
 // 503 and 529 are the engine's full queue and become engine_full; any other keeps the engine's code, 500 where it has none.
 func (f *flow) convert(ev dialect.FirstEvent) {
-	if full(ev.Code) {
+	switch {
+	case full(ev.Code):
 		f.engineFull()
+		return
+	case denied(ev.Code):
+		f.engineDenied(ev.Code)
 		return
 	}
 	f.cancel()

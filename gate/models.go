@@ -104,7 +104,7 @@ func (a *arrival) health() {
 	word := "ok"
 	if status != http.StatusOK {
 		word = "unavailable"
-		if ref := a.s.noneReady(now); ref != nil {
+		if _, ref := a.s.noneReady(now); ref != nil {
 			setRetry(a.w.Header(), a.complete(*ref).retryAfter)
 		}
 	}
@@ -155,15 +155,15 @@ func (a *arrival) dryVerdict(ep dialect.Endpoint) dryAnswer {
 	}
 	q := a.question()
 	q.DryRun = true
-	v := a.pool.Admission.Decide(a.r.Context(), q)
-	a.verdict = &v
+	v := a.pool.Admission.decide(a.r.Context(), q)
+	a.verdict, a.by = &v.Verdict, v.by
 	switch v.Decision.Verdict {
 	case policy.Admit, policy.Hold:
 		name, rev := a.judge()
 		return dryAnswer{Decision: string(v.Decision.Verdict), Reason: v.Decision.Reason, Message: v.Decision.Message, Policy: mark(name, rev)}
 	case policy.Defer, policy.Reject:
 	}
-	return a.dryRefusal(refusalOf(v))
+	return a.dryRefusal(refusalOf(v.Verdict))
 }
 
 func (a *arrival) dryRefusal(ref refusal) dryAnswer {

@@ -81,14 +81,16 @@ func (a *arrival) statusOf(c reason.Code, entry reason.Entry) int {
 }
 
 // policyMark is the revision that judges for this arrival: the pool's, or the only pool's while it is not known.
+// Asked again it is the same one, whatever has been swapped in meanwhile.
 func (a *arrival) policyMark() *policyMark {
 	switch {
+	case a.by != nil:
 	case a.pool != nil:
-		return a.pool.Admission.policyMark()
+		a.by = a.pool.Admission.policyMark()
 	case len(a.s.o.Pools) == 1:
-		return a.s.o.Pools[0].Admission.policyMark()
+		a.by = a.s.o.Pools[0].Admission.policyMark()
 	}
-	return nil
+	return a.by
 }
 
 // refuse records the decision and answers with it.

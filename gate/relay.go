@@ -54,11 +54,10 @@ type flow struct {
 func (a *arrival) forward() {
 	if gone(a.r.Context()) {
 		// Decided and left in the same instant: what nobody waits for is not sent.
-		a.out.result.Ending = dialect.EndCaller
+		a.out.result.Ending, a.abort = dialect.EndCaller, true
 		return
 	}
-	edits := a.edits()
-	body, err := dialect.Splice(a.ep, a.body, edits)
+	body, err := a.splice()
 	if err != nil {
 		a.out.result.Ending, a.out.err = dialect.EndInvalid, "the body could not be spliced"
 		a.reject(reason.BadRequest, "The body cannot be passed on with the model name that the engine needs; send plain JSON.", 0)
@@ -67,13 +66,22 @@ func (a *arrival) forward() {
 	ctx, cancel := context.WithCancel(a.r.Context())
 	defer cancel()
 	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}, rc: http.NewResponseController(a.w)}
-	a.body = nil
 	f.pump = startPump(ctx, a.pool.Engine.Transport(), a.upstreamRequest(ctx, f.body))
 	f.first, f.alive = stopped(), stopped()
 	defer f.first.Stop()
 	defer f.alive.Stop()
 	f.rearm()
 	f.run()
+}
+
+// splice makes the body that the engine gets. For a moment there may be two of them; the budget knows.
+func (a *arrival) splice() ([]byte, error) {
+	twice := int64(len(a.body))
+	a.s.buffers.owe(twice)
+	defer a.s.buffers.give(twice)
+	body, err := dialect.Splice(a.ep, a.body, a.edits())
+	a.body = nil
+	return body, err
 }
 
 // edits are the only changes of the request.
@@ -107,6 +115,10 @@ func stopped() *time.Timer {
 
 // reject answers an arrival that had been admitted; the decision is on record already, the outcome will be.
 func (a *arrival) reject(code reason.Code, message string, after time.Duration) {
+	if after > 0 {
+		// One failure lets many callers down at once.
+		after = a.s.spaces[a.pool].broken.after(a.s.now(), after)
+	}
 	a.writeRefusal(a.complete(refusal{code: code, message: message, retryAfter: after}))
 }
 
@@ -140,6 +152,8 @@ func (f *flow) left() {
 	f.closeFilter()
 	if f.lost || f.a.out.result.Ending != dialect.EndWhole {
 		f.a.out.result.Ending, f.a.out.err = dialect.EndCaller, ""
+		// Whoever only closed its sending half still reads: what it got must not end like a whole answer.
+		f.a.abort = true
 	}
 }
 
@@ -175,6 +189,10 @@ func (f *flow) onHead(h head) (more bool) {
 	if full(h.resp.StatusCode) {
 		// Said with a status of its own, but without Retry-After and in the engine's own shape.
 		f.engineFull()
+		return false
+	}
+	if denied(h.resp.StatusCode) {
+		f.engineDenied(h.resp.StatusCode)
 		return false
 	}
 	if !a.out.events || h.resp.StatusCode != http.StatusOK || a.s.o.FirstEventWait < 0 {

@@ -93,6 +93,7 @@ type Server struct {
 	buffers *budget
 	helpers chan struct{}
 	metrics *metrics
+	spaces  map[*Pool]*spacings
 }
 
 // New checks the options and returns a Server. It starts nothing. The error names every mistake.
@@ -110,8 +111,12 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gate: metrics: %w", err)
 	}
+	spaces := make(map[*Pool]*spacings, len(o.Pools))
+	for _, p := range o.Pools {
+		spaces[p] = &spacings{}
+	}
 	return &Server{
-		o: o, paths: paths, byName: byName, metrics: m,
+		o: o, paths: paths, byName: byName, metrics: m, spaces: spaces,
 		buffers: &budget{max: o.Limits.MaxBufferedBytes},
 		helpers: make(chan struct{}, o.Limits.HelperConcurrency),
 	}, nil

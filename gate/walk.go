@@ -43,6 +43,8 @@ type arrival struct {
 	// buffered is what this arrival has taken from the buffer budget.
 	buffered int64
 	verdict  *admission.Verdict
+	// by is the revision that judged, or would have: its name and its status codes are told together.
+	by *policyMark
 
 	// decided: the journal has the decision. admitted: a reservation or helper slot must be given back; settled: it was.
 	decided  bool
@@ -148,7 +150,8 @@ func wantsUpgrade(h http.Header) bool {
 }
 
 // queryKeys are query parameters in which callers elsewhere send secrets, lower case.
-var queryKeys = []string{"key", "api_key", "api-key", "apikey", "access_token"}
+var queryKeys = []string{"key", "api_key", "api-key", "apikey", "x-api-key", "x_api_key", "access_token", "auth_token", "token",
+	"authorization", "auth", "bearer", "secret"}
 
 func keyInQuery(raw string) bool {
 	for part := range strings.FieldsFuncSeq(raw, func(r rune) bool { return r == '&' || r == ';' }) {
@@ -165,8 +168,8 @@ func keyInQuery(raw string) bool {
 
 // beforeBody refuses what needs no body to be refused, so that a caller who waits for 100 Continue never uploads.
 func (a *arrival) beforeBody() *refusal {
-	if ref := a.s.noneReady(a.began); ref != nil {
-		return ref
+	if p, ref := a.s.noneReady(a.began); ref != nil {
+		return a.s.space(p, ref, a.began)
 	}
 	if limit := a.s.o.Limits.MaxBodyBytes; a.r.ContentLength > limit {
 		return tooLarge(limit)
@@ -175,9 +178,12 @@ func (a *arrival) beforeBody() *refusal {
 		return &refusal{code: reason.BadRequest,
 			message: "The body is compressed, and the gate reads only plain bodies; send it without Content-Encoding."}
 	}
-	if a.ep.Class != dialect.Helper {
-		return nil
-	}
+	return nil
+}
+
+// takeHelper takes a place among the helper calls at the engine. The body has been read: a caller who is slow to send
+// it keeps nobody out.
+func (a *arrival) takeHelper() *refusal {
 	select {
 	case a.s.helpers <- struct{}{}:
 		a.helper = true
@@ -199,7 +205,11 @@ func (a *arrival) understand() *refusal {
 	if ref := a.read(a.ep); ref != nil {
 		return ref
 	}
-	return a.s.notReady(a.pool, a.s.now())
+	now := a.s.now()
+	if ref := a.s.space(a.pool, a.s.notReady(a.pool, now), now); ref != nil || a.ep.Class != dialect.Helper {
+		return ref
+	}
+	return a.takeHelper()
 }
 
 // read takes the facts from the body and resolves model and class.
@@ -243,19 +253,21 @@ func (s *Server) allowed(g quota.Grant, p *Pool) bool {
 
 // decide asks for the decision and answers the arrival unless it was admitted.
 func (a *arrival) decide() (admitted bool) {
-	v := a.pool.Admission.Decide(a.r.Context(), a.question())
-	a.verdict = &v
+	v := a.pool.Admission.decide(a.r.Context(), a.question())
+	a.verdict, a.by = &v.Verdict, v.by
 	switch v.Decision.Verdict {
 	case policy.Admit:
 		a.admitted = true
 		a.record(reason.VerdictAdmit, reason.OK, "", 0, 0)
 		return true
 	case policy.Hold:
-		// Nobody is there to answer: no status was sent, which is how the record tells this ending.
+		// Nobody is there to answer: no status was sent, which is how the record tells this ending. Nor may net/http
+		// send one: a caller who only closed its sending half would take the empty 200 for the answer.
+		a.abort = true
 		a.record(reason.VerdictDefer, v.Decision.Reason,
 			fmt.Sprintf("The caller left after being held for %d ms.", v.HeldFor.Milliseconds()), 0, 0)
 	case policy.Defer, policy.Reject:
-		a.refuse(refusalOf(v))
+		a.refuse(refusalOf(v.Verdict))
 	}
 	return false
 }
@@ -311,19 +323,19 @@ func (a *arrival) panicked(caught any) {
 // gone reports whether the caller has left.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }
 
-// noneReady refuses when no pool at all can take a request; with one pool that is the whole answer.
-func (s *Server) noneReady(now time.Time) *refusal {
-	var first *refusal
+// noneReady refuses when no pool at all can take a request, with the pool that is back first; with one pool that is
+// the whole answer.
+func (s *Server) noneReady(now time.Time) (soonest *Pool, first *refusal) {
 	for _, p := range s.o.Pools {
 		ref := s.notReady(p, now)
 		if ref == nil {
-			return nil
+			return nil, nil
 		}
 		if first == nil || ref.retryAfter < first.retryAfter {
-			first = ref
+			soonest, first = p, ref
 		}
 	}
-	return first
+	return soonest, first
 }
 
 // notReady refuses when a pool cannot take a request, with what its engine is doing; nil when it can. A gate that is
