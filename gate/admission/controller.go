@@ -293,7 +293,7 @@ func (c *Controller) Settle(now time.Time, s Settlement) ([]Verdict, error) {
 		return nil, fmt.Errorf("settling %q: %w", s.ID, ErrNotInFlight)
 	}
 	c.rate.pass(now, true)
-	ran := ranToItsEnd(s) || !f.firstAt.IsZero()
+	ran := f.ran(s)
 	if ran {
 		c.rate.ended(f.est.seqs)
 	}

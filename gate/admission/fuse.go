@@ -17,12 +17,12 @@ const lastKVGood = 5 * time.Second
 // tally is what the ledger says about the instant of the last scrape and about the time since. Counts are
 // sequences, tokens are KV tokens.
 type tally struct {
-	// At the scrape's own time: in flight; of these without a first token; of these sent before the previous
-	// scrape or streaming (mustSee: no honest scrape misses them); streaming; tokens of all in flight.
+	// At the scrape's own time: in flight; of these not proved to run by a token; of these sent before the previous
+	// scrape or streaming (mustSee: no honest scrape misses them); proved to run; tokens of all in flight.
 	atScrape, newAtScrape, mustSee, streaming, tokensAtScrape int
-	// Since: sent and still in flight, without and with a first token, and their tokens.
+	// Since: sent and still in flight, not proved and proved to run, and their tokens.
 	unseenNew, unseenStarted, unseenTokens int
-	// Seen by the scrape and still without a first token, with their prompt tokens; tokens grown since.
+	// Seen by the scrape and still not proved to run, with their prompt tokens; tokens grown since.
 	stillNew, stillNewTokens, grown int
 	// Seen by the scrape and ended since: all, those that had been running, and their tokens.
 	gone, goneRan, goneTokens int
@@ -35,19 +35,14 @@ func (l *ledger) tally(at, prevAt time.Time) tally {
 	for _, f := range l.flights {
 		if !f.sentAt.Before(at) {
 			t.unseenTokens += f.est.prompt + f.generated
-			if f.firstAt.IsZero() {
-				t.unseenNew += f.est.seqs
-			} else {
-				t.unseenStarted += f.est.seqs
-			}
+			t.unseenNew += f.unproven()
+			t.unseenStarted += f.est.seqs - f.unproven()
 			continue
 		}
-		t.seen(f.est.seqs, f.est.prompt+f.marked, f.startedBy(at), f.sentAt.Before(prevAt))
+		t.seen(f.est.seqs, f.est.prompt+f.marked, f.started(at), f.sentAt.Before(prevAt))
 		t.grown += f.generated - f.marked
-		if f.firstAt.IsZero() {
-			t.stillNew += f.est.seqs
-			t.stillNewTokens += f.est.prompt
-		}
+		t.stillNew += f.unproven()
+		t.stillNewTokens += f.est.prompt * f.unproven() / f.est.seqs
 	}
 	for _, e := range l.ended {
 		switch {
@@ -56,7 +51,7 @@ func (l *ledger) tally(at, prevAt time.Time) tally {
 				t.fading += e.seqs
 			}
 		case e.sentAt.Before(at):
-			t.seen(e.seqs, e.tokens, !e.firstAt.IsZero() && !e.firstAt.After(at), e.sentAt.Before(prevAt))
+			t.seen(e.seqs, e.tokens, startedBy(e.firstAt, at), e.sentAt.Before(prevAt))
 			t.gone += e.seqs
 			if e.ran {
 				t.goneRan += e.seqs
@@ -67,15 +62,12 @@ func (l *ledger) tally(at, prevAt time.Time) tally {
 	return t
 }
 
-func (t *tally) seen(seqs, tokens int, started, old bool) {
+func (t *tally) seen(seqs, tokens, started int, old bool) {
 	t.atScrape += seqs
 	t.tokensAtScrape += tokens
-	if started {
-		t.streaming += seqs
-	} else {
-		t.newAtScrape += seqs
-	}
-	if started || old {
+	t.streaming += started
+	t.newAtScrape += seqs - started
+	if started > 0 || old {
 		t.mustSee += seqs
 	}
 }
@@ -96,7 +88,8 @@ type load struct {
 //	               since when it had no token yet (gauges move only with an engine step), else as running
 //
 // The two kinds of proof that a waiting request started (an ending made room, a first token came) tell of the
-// same requests, so the larger one counts, not both.
+// same requests, so the larger one counts, not both. No more can run than there are slots, unless the engine itself
+// shows more: the excess waits.
 func fuseLoad(running, waiting, slots int, t tally) load {
 	missing := max(0, t.atScrape-(running+waiting))
 	missingNew := min(missing, t.stillNew)
@@ -112,9 +105,14 @@ func fuseLoad(running, waiting, slots int, t tally) load {
 	if slots > 0 && seenWaiting == 0 {
 		queued = max(0, fresh-max(0, slots-run))
 	}
+	run += fresh - queued
+	excess := 0
+	if slots > 0 {
+		excess = max(0, run-max(slots, running))
+	}
 	return load{
-		running:    run + fresh - queued,
-		waiting:    seenWaiting + queued,
+		running:    run - excess,
+		waiting:    seenWaiting + queued + excess,
 		pendingNew: min(t.stillNew, missingNew+stillWaitingNew),
 	}
 }

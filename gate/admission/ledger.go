@@ -25,7 +25,24 @@ type flight struct {
 	reserved  int
 }
 
-func (f *flight) startedBy(t time.Time) bool { return !f.firstAt.IsZero() && !f.firstAt.After(t) }
+// started is the number of its sequences that are known to have run by the time t. A first token proves one: which of
+// them it belongs to is not told, and the others may still wait for a slot.
+func (f *flight) started(t time.Time) int { return startedBy(f.firstAt, t) }
+
+func startedBy(firstAt, t time.Time) int {
+	if firstAt.IsZero() || firstAt.After(t) {
+		return 0
+	}
+	return 1
+}
+
+// unproven is the number of its sequences of which no sign was seen yet.
+func (f *flight) unproven() int {
+	if f.firstAt.IsZero() {
+		return f.est.seqs
+	}
+	return f.est.seqs - 1
+}
 
 // ended is a request that left, kept until a scrape has surely noticed.
 type ended struct {
@@ -44,7 +61,7 @@ type ledger struct {
 	order    uint64
 	seqs     int
 	reserved int
-	// unstarted is the part of seqs without a first token.
+	// unstarted is the part of seqs that no token has proved to run.
 	unstarted int
 	lastEnd   time.Time
 	tenants   map[string]int
@@ -77,7 +94,7 @@ func (l *ledger) progress(now time.Time, f *flight, generated int) (first bool) 
 	}
 	if f.generated > 0 && f.firstAt.IsZero() {
 		f.firstAt = now
-		l.unstarted -= f.est.seqs
+		l.unstarted--
 		return true
 	}
 	return false
@@ -87,9 +104,7 @@ func (l *ledger) remove(now time.Time, f *flight, ran bool) {
 	delete(l.flights, f.id)
 	l.seqs -= f.est.seqs
 	l.reserved -= f.reserved
-	if f.firstAt.IsZero() {
-		l.unstarted -= f.est.seqs
-	}
+	l.unstarted -= f.unproven()
 	if l.tenants[f.tenant]--; l.tenants[f.tenant] <= 0 {
 		delete(l.tenants, f.tenant)
 	}
@@ -99,7 +114,7 @@ func (l *ledger) remove(now time.Time, f *flight, ran bool) {
 	}
 	l.ended = append(l.ended, ended{
 		sentAt: f.sentAt, firstAt: f.firstAt, endedAt: now, seqs: f.est.seqs,
-		tokens: f.est.prompt + f.marked, ran: ran || !f.firstAt.IsZero(),
+		tokens: f.est.prompt + f.marked, ran: ran,
 	})
 }
 
@@ -117,7 +132,8 @@ func (l *ledger) observed(at time.Time) {
 	l.ended = keep
 }
 
-// ranToItsEnd reports whether an ending proves that the engine had been running the request.
-func ranToItsEnd(s Settlement) bool {
-	return s.Ending == dialect.EndWhole || s.Ending == dialect.EndAborted || s.CompletionTokens > 0
+// ran reports whether an ending proves that the engine had been running the request. Its sequences go together: those
+// that ran leave a slot each, those that waited leave the queue.
+func (f *flight) ran(s Settlement) bool {
+	return s.Ending == dialect.EndWhole || s.Ending == dialect.EndAborted || s.CompletionTokens > 0 || !f.firstAt.IsZero()
 }

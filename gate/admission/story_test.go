@@ -365,8 +365,9 @@ func checkBooks(t *testing.T, c *Controller) {
 	for id, f := range c.books.flights {
 		seqs += f.est.seqs
 		reserved += f.reserved
-		if f.firstAt.IsZero() {
-			unstarted += f.est.seqs
+		unstarted += f.est.seqs
+		if !f.firstAt.IsZero() {
+			unstarted--
 		}
 		tenants[f.tenant]++
 		if c.hold.items[id] != nil {
