@@ -1,14 +1,17 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 
 	"admitd/gate/policy"
+	"admitd/internal/app"
+	"admitd/internal/config"
+	"admitd/internal/strict"
 )
 
 // finding is one thing that check has to say about valid files.
@@ -22,7 +25,7 @@ func (e *env) checkCommand() *cli.Command {
 		Name: "check", Usage: "check configuration and policy without starting anything",
 		UsageText: "admitd check [flags] [-- engine arguments]",
 		Flags: append(configFlags(), outputFlag(),
-			&cli.BoolFlag{Name: "effective", Usage: "print the configuration that is in force, defaults included, as YAML"},
+			&cli.BoolFlag{Name: "effective", Usage: "print the configuration that is in force, defaults included, as YAML, or JSON with -o json"},
 			&cli.BoolFlag{Name: "strict", Usage: "exit 3 when there are findings"},
 		),
 		Action: e.check,
@@ -30,9 +33,6 @@ func (e *env) checkCommand() *cli.Command {
 }
 
 func (e *env) check(ctx *cli.Context) error {
-	if ctx.Bool("effective") && ctx.String("output") == "json" {
-		return usage("check: --effective prints YAML; leave -o json away")
-	}
 	c, err := e.loadConfig(ctx)
 	if err != nil {
 		return err
@@ -40,21 +40,19 @@ func (e *env) check(ctx *cli.Context) error {
 	text, name := policy.Default(), "the built-in default"
 	if c.PolicyFile != "" {
 		name = c.PolicyFile
-		if text, err = os.ReadFile(c.PolicyFile); err != nil {
-			return fmt.Errorf("read policy: %w", err)
+		if text, err = strict.ReadFile("policy", c.PolicyFile); err != nil {
+			return err
 		}
 	}
 	compiled, err := policy.Compile(c.PolicyFile, text)
 	if err != nil {
 		return err
 	}
-	if ctx.Bool("effective") {
-		out, err := yaml.Marshal(c)
-		if err != nil {
-			return fmt.Errorf("write configuration: %w", err)
-		}
-		_, err = e.stdout.Write(out)
+	if _, err := app.EngineKey(c.Engine); err != nil {
 		return err
+	}
+	if ctx.Bool("effective") {
+		return e.printEffective(c, ctx.String("output") == "json")
 	}
 	file := ctx.String("config")
 	if file == "" {
@@ -80,5 +78,25 @@ func (e *env) check(ctx *cli.Context) error {
 	if err == nil && ctx.Bool("strict") && len(found) > 0 {
 		return &exitError{code: exitFindings}
 	}
+	return err
+}
+
+// printEffective prints a configuration as a file would say it, or the same as JSON.
+func (e *env) printEffective(c config.Config, asJSON bool) error {
+	out, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	if asJSON {
+		var v any
+		if out, err = yaml.YAMLToJSON(out); err != nil {
+			return fmt.Errorf("write configuration: %w", err)
+		}
+		if err := json.Unmarshal(out, &v); err != nil {
+			return fmt.Errorf("write configuration: %w", err)
+		}
+		return e.print("json", v, nil)
+	}
+	_, err = e.stdout.Write(out)
 	return err
 }

@@ -59,7 +59,9 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 	}
 	asJSON := ctx.String("output") == "json"
 	for _, l := range logs.Lines {
-		e.printLine(l.Seq, l.At, l.Text, asJSON)
+		if err := e.printLine(l.Seq, l.At, l.Text, asJSON); err != nil {
+			return err
+		}
 	}
 	if !ctx.Bool("follow") {
 		return nil
@@ -69,8 +71,7 @@ func (e *env) engineLogs(ctx *cli.Context) error {
 			_, err := fmt.Fprintln(e.stderr, "(older lines were lost)")
 			return err
 		}
-		e.printLine(l.Seq, l.At, l.Text, asJSON)
-		return nil
+		return e.printLine(l.Seq, l.At, l.Text, asJSON)
 	})
 	if stop.ctx.Err() != nil {
 		return stop.exit()
@@ -84,12 +85,17 @@ func (e *env) lastLogs(ctx context.Context, c *client.Client, n int) (api.Engine
 	return c.Logs(asking, 0, n)
 }
 
-func (e *env) printLine(seq uint64, at time.Time, text string, asJSON bool) {
-	if !asJSON {
-		fmt.Fprintln(e.stdout, text)
-		return
+func (e *env) printLine(seq uint64, at time.Time, text string, asJSON bool) error {
+	var err error
+	if asJSON {
+		err = json.NewEncoder(e.stdout).Encode(supervisor.Line{Seq: seq, At: at, Text: text})
+	} else {
+		_, err = fmt.Fprintln(e.stdout, text)
 	}
-	_ = json.NewEncoder(e.stdout).Encode(supervisor.Line{Seq: seq, At: at, Text: text})
+	if err != nil {
+		return fmt.Errorf("print the engine's output: %w", err)
+	}
+	return nil
 }
 
 func (e *env) engineRestart(ctx *cli.Context) error {

@@ -19,6 +19,8 @@ import (
 // env is what every command works with.
 type env struct {
 	stdout, stderr io.Writer
+	// args is what stood before --.
+	args []string
 	// engineArgs is what stood after --; hasEngineArgs tells an empty list from none.
 	engineArgs    []string
 	hasEngineArgs bool

@@ -105,7 +105,7 @@ func codeOf(err error) int {
 		return exitUnreachable
 	case errors.Is(err, client.ErrPrecondition):
 		return exitPrecondition
-	case errors.Is(err, client.ErrInvalid):
+	case errors.Is(err, client.ErrInvalid), errors.Is(err, client.ErrID):
 		return exitUsage
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout

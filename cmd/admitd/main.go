@@ -29,7 +29,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if split >= 0 {
 		own, rest = args[:split], args[split+1:]
 	}
-	e := &env{stdout: stdout, stderr: stderr, engineArgs: rest, hasEngineArgs: split >= 0}
+	e := &env{stdout: stdout, stderr: stderr, args: own, engineArgs: rest, hasEngineArgs: split >= 0}
 	return e.report(e.app().Run(helpLast(own)))
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"admitd/gate/policy"
+	"admitd/internal/strict"
 	"admitd/ui/client"
 )
 
@@ -50,23 +52,30 @@ func (e *env) policyShow(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return e.output(ctx, doc, func(io.Writer) {
-		// Not through the table: the text must come out as it went in, so that it can be edited and applied.
-		fmt.Fprintf(e.stdout, "# %s@%s, from %s, since %s\n", doc.Name, doc.Rev, doc.Source, doc.At.Local().Format("2006-01-02 15:04:05"))
-		for _, n := range doc.Needs {
-			fmt.Fprintf(e.stdout, "# needs %s (%s): %s\n", n.Signal, n.State, n.Why)
-		}
-		fmt.Fprintln(e.stdout, strings.TrimSuffix(doc.Text, "\n"))
-	})
+	if ctx.String("output") == "json" {
+		return e.print("json", doc, nil)
+	}
+	// Not through the table: the text must come out as it went in, so that it can be edited and applied.
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s@%s, from %s, since %s\n", doc.Name, doc.Rev, doc.Source, doc.At.Local().Format("2006-01-02 15:04:05"))
+	for _, n := range doc.Needs {
+		fmt.Fprintf(&b, "# needs %s (%s): %s\n", n.Signal, n.State, n.Why)
+	}
+	fmt.Fprintln(&b, strings.TrimSuffix(doc.Text, "\n"))
+	_, err = e.stdout.Write(b.Bytes())
+	return err
 }
 
 func readFileOrStdin(name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(io.LimitReader(os.Stdin, 2<<20)) // more than any policy may have: cut ones are refused as too long
+	if name != "-" {
+		return strict.ReadFile("policy", name)
 	}
-	b, err := os.ReadFile(name)
+	b, err := io.ReadAll(io.LimitReader(os.Stdin, 2<<20)) // more than any policy may have: cut ones are refused as too long
 	if err != nil {
 		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return nil, usage("policy: standard input is empty; it needs the text of a policy")
 	}
 	return b, nil
 }

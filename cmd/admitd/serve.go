@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -55,38 +57,77 @@ func envName(flag string) string {
 	return string(b)
 }
 
+// settingOf says which setting a flag is.
+func settingOf() map[string]string {
+	return map[string]string{
+		"model": "model", "model-name": "model_name", "engine": "engine.kind", "engine-url": "engine.url", "engine-binary": "engine.binary",
+		"engine-port": "engine.port", "policy": "policy_file", "listen": "listen", "admin": "admin.listen", "allow-anonymous": "allow_anonymous",
+		"state-dir": "state_dir", "journal-dir": "journal.dir", "log-level": "log.level", "log-format": "log.format",
+	}
+}
+
 // loadConfig reads the file and lays environment and flags over it.
 func (e *env) loadConfig(ctx *cli.Context) (config.Config, error) {
-	return config.Load(ctx.String("config"), func(c *config.Config) {
-		for name, target := range map[string]*string{
-			"model": &c.Model, "model-name": &c.ModelName, "engine": &c.Engine.Kind, "engine-url": &c.Engine.URL,
-			"engine-binary": &c.Engine.Binary, "policy": &c.PolicyFile, "listen": &c.Listen, "admin": &c.Admin.Listen,
-			"state-dir": &c.StateDir, "journal-dir": &c.Journal.Dir, "log-level": &c.Log.Level, "log-format": &c.Log.Format,
-		} {
-			if ctx.IsSet(name) && !emptyEnv(ctx, name) {
-				*target = ctx.String(name)
-			}
-		}
-		if ctx.IsSet("engine-port") {
-			c.Engine.Port = ctx.Int("engine-port")
-		}
-		if ctx.IsSet("allow-anonymous") {
-			c.AllowAnonymous = ctx.Bool("allow-anonymous")
-		}
-		if e.hasEngineArgs {
-			c.Engine.Args = e.engineArgs
-		}
-		if c.Engine.URL != "" && c.Engine.Kind == "auto" {
-			c.Engine.Kind = "external"
-		}
+	return config.LoadOver(ctx.String("config"), config.Over{
+		Apply:  func(c *config.Config) { e.overlay(ctx, c) },
+		Origin: func(key string) string { return e.origin(ctx, key) },
 	})
+}
+
+// origin names the flag or variable that a setting came from, so that a mistake is looked for where it is.
+func (e *env) origin(ctx *cli.Context, key string) string {
+	if key == "engine.args" && e.hasEngineArgs {
+		return "the arguments after --"
+	}
+	for flag, setting := range settingOf() {
+		switch {
+		case setting != key || !ctx.IsSet(flag) || e.emptyEnv(ctx, flag):
+		case e.written(flag):
+			return "--" + flag
+		default:
+			return envName(flag)
+		}
+	}
+	return ""
+}
+
+// written reports whether a flag stands on the command line: the library does not tell that from its variable.
+func (e *env) written(flag string) bool {
+	return slices.ContainsFunc(e.args, func(arg string) bool {
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		return strings.HasPrefix(arg, "-") && name == flag
+	})
+}
+
+func (e *env) overlay(ctx *cli.Context, c *config.Config) {
+	for name, target := range map[string]*string{
+		"model": &c.Model, "model-name": &c.ModelName, "engine": &c.Engine.Kind, "engine-url": &c.Engine.URL,
+		"engine-binary": &c.Engine.Binary, "policy": &c.PolicyFile, "listen": &c.Listen, "admin": &c.Admin.Listen,
+		"state-dir": &c.StateDir, "journal-dir": &c.Journal.Dir, "log-level": &c.Log.Level, "log-format": &c.Log.Format,
+	} {
+		if ctx.IsSet(name) && !e.emptyEnv(ctx, name) {
+			*target = ctx.String(name)
+		}
+	}
+	if ctx.IsSet("engine-port") {
+		c.Engine.Port = ctx.Int("engine-port")
+	}
+	if ctx.IsSet("allow-anonymous") {
+		c.AllowAnonymous = ctx.Bool("allow-anonymous")
+	}
+	if e.hasEngineArgs {
+		c.Engine.Args = e.engineArgs
+	}
+	if c.Engine.URL != "" && c.Engine.Kind == "auto" {
+		c.Engine.Kind = "external"
+	}
 }
 
 // emptyEnv reports whether all that sets a flag is an empty environment variable, which is how much that starts programs
 // writes "not set".
-func emptyEnv(ctx *cli.Context, name string) bool {
+func (e *env) emptyEnv(ctx *cli.Context, name string) bool {
 	v, ok := os.LookupEnv(envName(name))
-	return ok && v == "" && ctx.String(name) == ""
+	return ok && v == "" && ctx.String(name) == "" && !e.written(name)
 }
 
 func (e *env) serveCommand() *cli.Command {

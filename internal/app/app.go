@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"admitd/internal/config"
+	"admitd/supervisor"
 	"admitd/ui"
 )
 
@@ -70,6 +71,17 @@ func Run(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("make state folder: %w; set state_dir (--state-dir) to a folder that this user can write", err)
 	}
+	// The lock comes before anything in the folder: one that another admitd works in must not be touched.
+	unlock, err := supervisor.Lock(stateDir)
+	if err != nil {
+		return fmt.Errorf("state_dir: %w", err)
+	}
+	defer unlock()
+	unlockJournal, err := lockJournal(o.Config.Journal.Dir, stateDir)
+	if err != nil {
+		return err
+	}
+	defer unlockJournal()
 	token, err := ensureToken(TokenFile(o.Config.Admin.TokenFile, stateDir))
 	if err != nil {
 		return err
@@ -171,7 +183,9 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	}
 	a.stop(gateSrv, adminSrv, stopEngine, engineDone)
 	stopParts()
-	wg.Wait()
+	if !waited(&wg, partsEndWithin) {
+		a.o.Logger.Error("some part of admitd has not ended; leaving all the same", "waited", partsEndWithin)
+	}
 	if failure != nil {
 		return failure
 	}
@@ -181,6 +195,45 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	default:
 	}
 	return failure
+}
+
+// partsEndWithin bounds the last wait: longer than any of them may take, reading files included.
+const partsEndWithin = 20 * time.Second
+
+// waited reports whether a group ended in time.
+func waited(wg *sync.WaitGroup, limit time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		wg.Wait()
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// lockJournal makes the record's folder ours alone, as Lock does the state folder, which it may also be.
+func lockJournal(dir, stateDir string) (release func(), err error) {
+	if dir == "" {
+		return func() {}, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("journal.dir: %w; choose a folder that this user can write", err)
+	}
+	if a, err := os.Stat(dir); err == nil {
+		if b, err := os.Stat(stateDir); err == nil && os.SameFile(a, b) {
+			return func() {}, nil
+		}
+	}
+	if release, err = supervisor.Lock(dir); err != nil {
+		return nil, fmt.Errorf("journal.dir: %w", err)
+	}
+	return release, nil
 }
 
 // stop ends the parts in order. Force cuts every wait short.

@@ -106,7 +106,7 @@ func engineOptions(ctx context.Context, c config.Config, stateDir string) (super
 	repo, args := models.Resolve(c.Model, string(kind))
 	o := supervisor.Options{
 		Kind: kind, Binary: binary, Model: repo,
-		Args: append(args, c.Engine.Args...), URL: c.Engine.URL, StateDir: stateDir,
+		Args: append(args, c.Engine.Args...), URL: c.Engine.URL, StateDir: stateDir, StateDirLocked: true,
 		EnginePort: c.Engine.Port, StartTimeout: c.Engine.StartTimeout, DrainTimeout: notDefault(c.Engine.DrainTimeout),
 		StopGrace: notDefault(c.Engine.StopGrace), StallAfter: c.Engine.StallAfter, StallRestartAfter: c.Engine.StallAfter,
 		Restart: supervisor.RestartPolicy{Budget: budget(c.Engine.MaxRestarts), Window: c.Engine.Window},
@@ -117,13 +117,20 @@ func engineOptions(ctx context.Context, c config.Config, stateDir string) (super
 	case c.ServedName() != "":
 		o.ServedNames = append([]string{c.ServedName()}, c.Aliases...)
 	}
-	if c.Engine.KeyEnv != "" {
-		o.APIKey = os.Getenv(c.Engine.KeyEnv)
-		if o.APIKey == "" {
-			return o, setup("engine.key_env: the environment variable %s is empty; export it with the engine's key", c.Engine.KeyEnv)
-		}
+	o.APIKey, err = EngineKey(c.Engine)
+	return o, err
+}
+
+// EngineKey reads the engine's own key from the environment, "" when none is configured. Its error is a *SetupError.
+func EngineKey(e config.Engine) (string, error) {
+	if e.KeyEnv == "" {
+		return "", nil
 	}
-	return o, nil
+	key := os.Getenv(e.KeyEnv)
+	if key == "" {
+		return "", setup("engine.key_env: the environment variable %s is empty; export it with the engine's key", e.KeyEnv)
+	}
+	return key, nil
 }
 
 // notDefault keeps the file's 0 (do not wait) apart from the supervisor's (wait as long as you think right).

@@ -142,6 +142,7 @@ const (
 	needsNothing = "policy: concurrency\nparams: {max_in_flight: 4}\n"
 	needsWaiting = "policy: queue-depth\nparams: {max_waiting: 2}\n"
 	needsKV      = "policy: kv-threshold\nparams: {max_kv_used: 0.9}\n"
+	needsKVMore  = "policy: kv-threshold\nparams: {max_kv_used: 0.7}\n"
 )
 
 func compiled(t testing.TB, text string) *policy.Compiled {

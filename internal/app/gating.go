@@ -8,6 +8,7 @@ import (
 
 	"admitd/gate/admission"
 	"admitd/gate/journal"
+	"admitd/gate/policy"
 	"admitd/gate/reason"
 	"admitd/signals"
 	"admitd/supervisor"
@@ -23,12 +24,13 @@ func (p *pool) onSnapshot(s *signals.Snapshot) {
 	}
 }
 
-// progress tells the supervisor whether the engine has work and moves.
-func (p *pool) progress() (running int, tokens float64, ok bool) {
+// progress tells the supervisor whether the engine has work, which we always know, and how many tokens it has counted, which
+// only a scrape tells.
+func (p *pool) progress() (running int, tokens float64, known bool) {
 	s := p.scraper.Snapshot()
-	total, known := s.TokensTotal()
-	if !known || s.Failures > 0 {
-		return 0, 0, false
+	total, counted := s.TokensTotal()
+	if !counted || s.Failures > 0 {
+		return p.inFlight(), 0, false
 	}
 	return p.inFlight(), total, true
 }
@@ -118,6 +120,7 @@ func (p *pool) watch(ctx context.Context, fail func(error)) error {
 		if st.State != last.State || st.Restarts != last.Restarts {
 			p.stateEvent(st)
 		}
+		p.tellQuietly(last, st)
 		if st.GaveUp && !last.GaveUp && !p.served {
 			// Whoever started us is waiting for an answer; later, staying and saying why serves callers better.
 			fail(fmt.Errorf("%w: %s", ErrEngineFailed, st.Text))
@@ -138,9 +141,14 @@ func (p *pool) watch(ctx context.Context, fail func(error)) error {
 			open = p.tryOpen(st, fail)
 		}
 		last = st
+		var late <-chan time.Time
+		if st.State == supervisor.Ready && !open {
+			late = overdue(st)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-late:
 		case <-changed:
 		case <-p.scraped:
 		}
@@ -160,18 +168,33 @@ func (p *pool) startScraper(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
+// firstReadingWithin is how long an engine that says it is ready may take until a scrape of it is good. Where the policy
+// needs signals, what happens then is docs/policies.md's: a start ends, a running admitd goes by its own books or stays closed.
+const firstReadingWithin = 15 * time.Second
+
+// overdue fires when the wait for a first reading is over.
+func overdue(st supervisor.Status) <-chan time.Time {
+	if left := time.Until(st.ReadyAt.Add(firstReadingWithin)); left > 0 {
+		return time.After(left)
+	}
+	return nil
+}
+
 // tryOpen opens the gate once a scrape of this engine life is there and holds what the policy needs.
 func (p *pool) tryOpen(st supervisor.Status, fail func(error)) bool {
 	snap := p.scraper.Snapshot()
+	read := !snap.At.IsZero() && !snap.At.Before(st.ReadyAt)
+	late := time.Since(st.ReadyAt) >= firstReadingWithin
 	switch {
-	case snap.Failures > 0 && !p.policyNeedsNothing():
-		p.closeGate(reason.SignalMissing, "the engine is ready, but its metrics, which the policy needs, cannot be read: "+snap.Err)
-		return false
-	case snap.Failures == 0 && snap.At.Before(st.ReadyAt):
+	case read || late:
+	case snap.Failures == 0:
 		p.closeGate(reason.EngineLoading, "the engine is ready; admitd waits for a first reading of its metrics")
 		return false
+	case !p.policyNeedsNothing():
+		p.closeGate(reason.SignalMissing, "the engine is ready, but its metrics, which the policy needs, cannot be read: "+snap.Err)
+		return false
 	}
-	if err := p.store.checkNeeds(snap); err != nil {
+	if err := p.settleNeeds(snap, read); err != nil {
 		p.unmetNeeds(err, fail)
 		return false // looked at again with every scrape: the policy may change
 	}
@@ -180,6 +203,39 @@ func (p *pool) tryOpen(st supervisor.Status, fail func(error)) bool {
 	opened := p.openGate()
 	p.served = p.served || opened
 	return opened
+}
+
+// settleNeeds holds the running policy against the engine that is about to serve. Where it does not fit, an earlier policy
+// takes its place, or the gate's own books stand in for metrics that cannot be read.
+func (p *pool) settleNeeds(snap *signals.Snapshot, read bool) error {
+	fits := func(c *policy.Compiled) error { return policy.CheckNeeds(c, snap, signals.Tried) }
+	if !read {
+		why := snap.Err
+		if why == "" {
+			why = "no answer within " + firstReadingWithin.String()
+		}
+		fits = func(c *policy.Compiled) error { return policy.CheckUnread(c, why) }
+	}
+	running, _ := p.store.Current()
+	err := fits(running)
+	if err == nil {
+		return nil
+	}
+	if !read && p.served && running.Spec.OnStale == policy.StaleLedger {
+		p.store.event("signals_unread", "error", "the gate opens by its own books (on_stale: ledger): "+err.Error())
+		return nil
+	}
+	if p.store.fallBack(fits, err) {
+		return nil
+	}
+	if !p.served {
+		// Only the policy of the start can end it; this one would have.
+		return fits(p.store.started.compiled)
+	}
+	if !read {
+		return fmt.Errorf("%w (on_stale is %s, not ledger, so the gate does not open without them)", err, running.Spec.OnStale)
+	}
+	return err
 }
 
 // unmetNeeds ends a start, or keeps the gate of a running admitd closed, and says so once.
@@ -230,6 +286,29 @@ func (p *pool) shut(st supervisor.Status) {
 		code = reason.Draining
 	}
 	p.closeGate(code, st.Text)
+}
+
+// tellQuietly logs what the progress lines would say and nobody may miss: that answers are made up, and what to do about an
+// engine that failed.
+func (p *pool) tellQuietly(last, st supervisor.Status) {
+	if !p.quiet {
+		return
+	}
+	if st.Simulated && st.State == supervisor.Ready && !st.ReadyAt.Equal(last.ReadyAt) {
+		p.logger.Warn("SIMULATED ENGINE: answers are made up. A real engine: admitd serve --engine vllm")
+	}
+	x := st.LastExit
+	if x == nil || x.Wanted || last.LastExit != nil && x.At.Equal(last.LastExit.At) {
+		return
+	}
+	args := []any{"how", x.Text}
+	if x.Cause != "" {
+		args = append(args, "cause", x.Cause)
+	}
+	if x.Hint != "" {
+		args = append(args, "what_to_do", x.Hint)
+	}
+	p.logger.Error("the engine ended unasked", args...)
 }
 
 func (p *pool) stateEvent(st supervisor.Status) {

@@ -100,21 +100,120 @@ func TestUnmetNeedOfARunningAdmitdKeepsTheGateClosedUntilAPolicyFits(t *testing.
 		w.scrapedNow(signals.Waiting)
 		w.wantOpen(t)
 
-		// The same trouble with a later engine is told again.
+		// A later policy that a later engine does not fit gives way to the one before it, with a word about why.
 		w.scrapedNow(signals.Waiting, signals.KVUsed)
-		if _, err := w.store.Apply(t.Context(), []byte(needsKV), "", "api", ""); err != nil {
+		if _, err := w.store.Apply(t.Context(), []byte(needsKVMore), "", "api", ""); err != nil {
 			t.Fatal(err)
 		}
-		w.wantOpen(t)
 		w.become(supervisor.Failed, "died")
 		pass(time.Second)
 		w.become(supervisor.Ready, "ready")
 		w.scrapedNow(signals.Waiting)
-		w.wantClosed(t, "policy kv-threshold needs kv_used")
-		if n := countEvents(w.journal, "error policy_refused: the gate stays closed: policy kv-threshold"); n != 2 {
-			t.Errorf("said %d times:\n%s", n, strings.Join(events(w.journal), "\n"))
+		w.wantOpen(t)
+		if _, info := w.store.Current(); info.Name != "queue-depth" || info.Source != "fallback" {
+			t.Errorf("%+v", info)
+		}
+		if n := countEvents(w.journal, "error policy_fallback: policy kv-threshold@"); n != 1 {
+			t.Errorf("%q", events(w.journal))
 		}
 	})
+}
+
+func TestPolicyAppliedWhileLoadingNeverEndsAdmitd(t *testing.T) {
+	for name, c := range map[string]struct {
+		started string
+		scrape  func(w *world)
+		opens   bool
+	}{
+		"not exported": {needsWaiting, func(w *world) { w.scrapedNow(signals.Waiting) }, true},
+		"not readable": {needsNothing, func(w *world) {
+			w.scraper.publish(&signals.Snapshot{Seq: 1, Failures: 1, Err: "status 500"})
+			pass(firstReadingWithin)
+		}, true},
+		"the policy of the start does not fit either": {"policy: kv-threshold\nparams: {max_kv_used: 0.8}\n", func(w *world) { w.scrapedNow(signals.Waiting) }, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, c.started)
+			w.watching(t)
+			w.become(supervisor.Loading, "loading")
+			if _, err := w.store.Apply(t.Context(), []byte(needsKV), "", "api", ""); err != nil {
+				t.Fatal(err)
+			}
+			w.become(supervisor.Ready, "ready")
+			c.scrape(w)
+			if !c.opens {
+				if len(w.failures()) != 1 {
+					t.Errorf("%s: %v", name, w.failures())
+				}
+				return
+			}
+			w.wantOpen(t)
+			cur, info := w.store.Current()
+			if f := w.failures(); len(f) != 0 || info.Source != "fallback" || cur.Rev != compiled(t, c.started).Rev {
+				t.Errorf("%s: failures %v, runs %+v", name, f, info)
+			}
+			if n := countEvents(w.journal, "error policy_fallback: policy kv-threshold@"); n != 1 {
+				t.Errorf("%s: %q", name, events(w.journal))
+			}
+		})
+	}
+}
+
+func TestMetricsThatStayUnreadableEndAStartByName(t *testing.T) {
+	for name, snap := range map[string]*signals.Snapshot{
+		"status 500": {Seq: 1, Failures: 1, Err: "status 500"}, "no answer within 15s": {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "policy: dual-gate\nparams: {max_waiting: 8, max_kv_used: 0.95}\n")
+			w.watching(t)
+			w.become(supervisor.Ready, "ready")
+			w.scraper.publish(snap)
+			pass(firstReadingWithin - time.Second)
+			if f := w.failures(); len(f) != 0 {
+				t.Fatalf("too early: %v", f)
+			}
+			pass(2 * time.Second)
+			var needs *policy.NeedsError
+			f := w.failures()
+			if len(f) != 1 || !errors.As(f[0], &needs) || !strings.Contains(f[0].Error(), "waiting") || !strings.Contains(f[0].Error(), "kv_used") || !strings.Contains(f[0].Error(), name) {
+				t.Errorf("failures %v, want one with both signals and %q", f, name)
+			}
+		})
+	}
+}
+
+func TestMetricsLostWithALaterEngineDegradeToTheLedger(t *testing.T) {
+	for text, opens := range map[string]bool{needsWaiting: true, "policy: queue-depth\non_stale: refuse\nparams: {max_waiting: 2}\n": false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, text)
+			w.watching(t)
+			w.become(supervisor.Ready, "ready")
+			w.scrapedNow(signals.Waiting)
+			w.wantOpen(t)
+			w.become(supervisor.Failed, "died")
+			pass(time.Second)
+			w.become(supervisor.Ready, "ready")
+			w.scraper.publish(&signals.Snapshot{Seq: 1, Failures: 1, Err: "status 500"})
+			synctest.Wait()
+			w.wantClosed(t, "cannot be read: status 500")
+			pass(firstReadingWithin)
+			if f := w.failures(); len(f) != 0 {
+				t.Errorf("admitd ends because of %v", f)
+			}
+			if !opens {
+				w.wantClosed(t, "status 500")
+				w.wantClosed(t, "on_stale is refuse, not ledger")
+				return
+			}
+			w.wantOpen(t)
+			if n := countEvents(w.journal, "error signals_unread: the gate opens by its own books (on_stale: ledger): policy queue-depth needs waiting"); n != 1 {
+				t.Errorf("%q", events(w.journal))
+			}
+			if v := w.arrive("1"); v.Decision.Verdict != policy.Admit {
+				t.Errorf("%+v", v.Decision)
+			}
+		})
+	}
 }
 
 func TestMetricsThatCannotBeReadMatterOnlyToAPolicyThatNeedsThem(t *testing.T) {

@@ -40,6 +40,7 @@ type policyStore struct {
 
 	mu      sync.Mutex // guards history and orders changes
 	history []*revision
+	started *revision // the first one
 }
 
 var _ ui.PolicyStore = (*policyStore)(nil)
@@ -60,12 +61,20 @@ func (s *policyStore) compile(file string, text []byte) (*policy.Compiled, error
 	if err != nil {
 		return nil, err
 	}
-	snap := s.snapshot()
-	if snap == nil || snap.At.IsZero() {
-		// No engine has been scraped yet: the needs are checked when it is ready, before the gate opens.
-		return c, nil
+	return c, s.fits(c)
+}
+
+// fits holds a policy against what is known of the engine. Before its first scrape nothing is: then the needs are checked
+// when it is ready, before the gate opens.
+func (s *policyStore) fits(c *policy.Compiled) error {
+	switch snap := s.snapshot(); {
+	case snap == nil || snap.At.IsZero() && snap.Failures == 0:
+		return nil
+	case snap.At.IsZero():
+		return policy.CheckUnread(c, snap.Err)
+	default:
+		return policy.CheckNeeds(c, snap, signals.Tried)
 	}
-	return c, policy.CheckNeeds(c, snap, signals.Tried)
 }
 
 // Apply implements ui.PolicyStore. Nothing is changed unless everything is good.
@@ -80,13 +89,16 @@ func (s *policyStore) change(file string, text []byte, ifMatch, source, note str
 	if ifMatch != "" && ifMatch != old.compiled.Rev {
 		return api.ReloadResult{}, ui.ErrPrecondition
 	}
-	c, err := s.compile(file, text)
+	c, err := policy.Compile(file, text)
+	if err == nil && c.Rev == old.compiled.Rev {
+		return api.ReloadResult{Rev: c.Rev, Text: "unchanged: the running policy already has this text"}, nil
+	}
+	if err == nil {
+		err = s.fits(c)
+	}
 	if err != nil {
 		s.event("policy_refused", "error", fmt.Sprintf("policy from %s refused, %s@%s stays: %v", source, old.info.Name, old.info.Rev, err))
 		return api.ReloadResult{}, err
-	}
-	if c.Rev == old.compiled.Rev {
-		return api.ReloadResult{Rev: c.Rev, Text: "unchanged: the running policy already has this text"}, nil
 	}
 	diff := policy.Diff(old.compiled.Spec, c.Spec)
 	next := &revision{compiled: c, info: api.PolicyInfo{Name: c.Policy.Name(), Rev: c.Rev, File: file, At: s.clock(), Source: source, Note: note}}
@@ -99,6 +111,9 @@ func (s *policyStore) change(file string, text []byte, ifMatch, source, note str
 // install swaps the pointer, tells the controller and keeps the text as last good. Callers hold mu.
 func (s *policyStore) install(r *revision) {
 	s.current.Store(r)
+	if s.started == nil {
+		s.started = r
+	}
 	s.history = append([]*revision{r}, s.history...)
 	if len(s.history) > historyLen {
 		s.history = s.history[:historyLen]
@@ -141,9 +156,27 @@ func (s *policyStore) History() api.PolicyHistory {
 	return out
 }
 
-// checkNeeds holds the running policy against a scrape of the engine that is about to serve.
-func (s *policyStore) checkNeeds(snap *signals.Snapshot) error {
-	return policy.CheckNeeds(s.current.Load().compiled, snap, signals.Tried)
+// fallBack puts the latest policy back that fits, when the running one, which came after the start, does not: what was
+// applied while nothing was known of the engine must neither end admitd nor keep its gate closed. It reports whether it did.
+func (s *policyStore) fallBack(fits func(*policy.Compiled) error, why error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.current.Load()
+	if now.compiled.Rev == s.started.compiled.Rev {
+		return false
+	}
+	for _, r := range append(append([]*revision(nil), s.history...), s.started) {
+		if r.compiled.Rev == now.compiled.Rev || fits(r.compiled) != nil {
+			continue
+		}
+		next := &revision{compiled: r.compiled, info: r.info}
+		next.info.At, next.info.Source, next.info.Note = s.clock(), "fallback", now.info.Name+"@"+now.info.Rev+" does not fit the engine"
+		s.install(next)
+		s.event("policy_fallback", "error", fmt.Sprintf("policy %s@%s (%s) does not fit the engine, back to %s@%s: %v",
+			now.info.Name, now.info.Rev, now.info.Source, r.info.Name, r.info.Rev, why))
+		return true
+	}
+	return false
 }
 
 func (s *policyStore) event(name, level, text string) {

@@ -136,6 +136,22 @@ func TestApplyRefusals(t *testing.T) {
 	}
 }
 
+func TestPolicyWithNeedsIsRefusedWhileMetricsCannotBeRead(t *testing.T) {
+	w := newStoreWorld(t)
+	w.snap = &signals.Snapshot{Seq: 3, Failures: 3, Err: "status 500"}
+	var needs *policy.NeedsError
+	if _, err := w.Apply(t.Context(), []byte(needsKV), "", "api", ""); !errors.As(err, &needs) || !strings.Contains(err.Error(), "kv_used") || !strings.Contains(err.Error(), "status 500") {
+		t.Errorf("%v", err)
+	}
+	w.wantRunning(t, 0)
+	if _, err := w.change("", []byte(waitingText(0)), "", "sighup", ""); err != nil {
+		t.Errorf("the policy that runs: %v", err)
+	}
+	if _, err := w.Apply(t.Context(), []byte(needsNothing), "", "api", ""); err != nil {
+		t.Errorf("a policy without needs: %v", err)
+	}
+}
+
 func TestNeedsAreNotJudgedBeforeAScrape(t *testing.T) {
 	w := newStoreWorld(t)
 	for _, snap := range []*signals.Snapshot{nil, {}} {

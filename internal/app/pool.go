@@ -63,6 +63,8 @@ type pool struct {
 	closed atomic.Pointer[closure]
 	// ending is set under gateMu when admitd stops: the gate stays closed then.
 	ending bool
+	// quiet is set where no progress lines tell what nobody may miss.
+	quiet bool
 	// served is true once the gate has been open: from then on an unmet need closes the gate instead of ending admitd.
 	served bool
 	// unmet is the last complaint about the policy's needs, so that it is made once.
@@ -122,6 +124,7 @@ func (p *pool) assemble(o Options, compiled *policy.Compiled, file, stateDir str
 	if external {
 		p.engineModel = c.Model
 	}
+	p.quiet = o.Progress == nil
 	p.logger, p.news = o.Logger.With("pool", p.name), news(o).With("pool", p.name)
 	p.scraped, p.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	var ticketKey [32]byte

@@ -34,10 +34,10 @@ type reloader struct {
 	// configFile is "" for none.
 	configFile string
 	files      []string
-	store   *policyStore
-	level   *slog.LevelVar
-	clock   func() time.Time
-	logger  *slog.Logger
+	store      *policyStore
+	level      *slog.LevelVar
+	clock      func() time.Time
+	logger     *slog.Logger
 
 	requests chan reloadRequest
 	ended    chan struct{} // closed when Run has returned
@@ -47,6 +47,8 @@ type reloader struct {
 	reads map[string]chan look
 	// pending are the settings of the configuration file, as it stands, that wait for a restart of admitd.
 	pending []string
+	// refused says why that file is refused, nil when it is not.
+	refused *api.ConfigStatus
 }
 
 // look is what one file held.
@@ -168,19 +170,20 @@ func (r *reloader) look(file string) (l look, ok bool) {
 // no file that could say otherwise.
 func (r *reloader) reload(source string, about scope) (api.ReloadResult, error) {
 	now := r.clock()
-	old := r.state.Load()
+	state := api.ConfigStatus{File: r.configFile, LastReloadAt: &now, LastReloadFrom: source, LastReloadOK: true}
 	res, err := r.apply(source, about)
-	state := api.ConfigStatus{File: old.File, LastReloadAt: &now, LastReloadFrom: source, LastReloadOK: err == nil}
-	switch {
-	case err != nil:
-		state.Problem = err.Error()
+	if err != nil {
+		state.LastReloadOK, state.Problem = false, err.Error()
 		r.logger.Error("reload refused, nothing was changed", "source", source, "error", err)
-	case !about.config && len(r.pending) > 0:
+	}
+	if err == nil && !about.config && r.refused != nil {
 		// The policy was taken; the configuration file is still refused, and the banner must go on saying so.
-		state = *old
-		note := "; not changed, since the configuration file differs there: " + strings.Join(r.pending, ", ")
-		res.Text += note
-		r.logger.Warn("policy read"+note, "source", source)
+		state = *r.refused
+		if len(r.pending) > 0 {
+			note := "; not changed, since the configuration file differs there: " + strings.Join(r.pending, ", ")
+			res.Text += note
+			r.logger.Warn("policy read"+note, "source", source)
+		}
 	}
 	r.state.Store(&state)
 	return res, err
@@ -190,18 +193,20 @@ func (r *reloader) apply(source string, about scope) (api.ReloadResult, error) {
 	if !about.config {
 		return r.applyPolicy(r.running.PolicyFile, source, about.policy)
 	}
+	r.pending, r.refused = nil, nil
 	next, err := r.load()
 	if err != nil {
+		r.refuseConfig(source, err)
 		r.store.event("config_refused", "error", "configuration from "+source+" refused, nothing was changed: "+err.Error())
 		return api.ReloadResult{}, err
 	}
 	hot, process := config.Diff(r.running, next)
-	r.pending = nil
 	for _, f := range process {
 		r.pending = append(r.pending, f+" (needs a restart of admitd)")
 	}
 	if len(r.pending) > 0 {
 		err := &ui.FieldsError{Fields: slices.Clone(r.pending)}
+		r.refuseConfig(source, err)
 		r.store.event("config_refused", "error", "reload from "+source+" refused, nothing was changed: "+err.Error())
 		return api.ReloadResult{}, err
 	}
@@ -220,6 +225,12 @@ func (r *reloader) apply(source string, about scope) (api.ReloadResult, error) {
 		res.Diff = append(res.Diff, hot...)
 	}
 	return res, nil
+}
+
+// refuseConfig keeps why the configuration file, as it stands, is refused.
+func (r *reloader) refuseConfig(source string, err error) {
+	now := r.clock()
+	r.refused = &api.ConfigStatus{File: r.configFile, LastReloadAt: &now, LastReloadFrom: source, Problem: err.Error()}
 }
 
 func (r *reloader) applyPolicy(file, source string, withPolicy bool) (api.ReloadResult, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,7 +107,7 @@ func TestReloadRefusesWholly(t *testing.T) {
 		r.writeConfig("log: {level: debug}\nlisten: 127.0.0.1:9\nengine: {slots: 3}\n")
 		_, err := r.Reload(t.Context(), "api")
 		var fields *ui.FieldsError
-		want := []string{"engine.slots 0 -> 3 (needs an engine restart)", "listen 127.0.0.1:8080 -> 127.0.0.1:9 (needs a restart of admitd)"}
+		want := []string{"listen 127.0.0.1:8080 -> 127.0.0.1:9 (needs a restart of admitd)", "engine.slots 0 -> 3 (needs a restart of admitd)"}
 		if !errors.As(err, &fields) || fmt.Sprint(fields.Fields) != fmt.Sprint(want) {
 			t.Errorf("%v", err)
 		}
@@ -138,6 +139,84 @@ func TestReloadRefusesWholly(t *testing.T) {
 		if r.level.Level() != slog.LevelDebug {
 			t.Error("the log level was not applied")
 		}
+	})
+}
+
+func TestConfigurationThatWaitsForARestartDoesNotHoldThePolicyUp(t *testing.T) {
+	const secret = "canary-3f9a"
+	synctest.Test(t, func(t *testing.T) {
+		r := newReloadWorld(t, true)
+		r.writeConfig("engine: {args: [--api-key, " + secret + "]}\n")
+		pass(2 * pollEvery)
+		r.wantState(false, "file "+r.configFile, "engine.args (needs a restart of admitd)")
+		// Noticed, then asked for.
+		r.write(r.policyFile, waitingText(3))
+		pass(2 * pollEvery)
+		r.world.wantRunning(t, 3)
+		r.wantState(false, "file "+r.configFile, "engine.args (needs a restart of admitd)")
+		r.write(r.policyFile, waitingText(4))
+		res, err := r.Reload(t.Context(), "api")
+		if err != nil || !res.Changed || !strings.Contains(res.Text, "; not changed, since the configuration file differs there: engine.args (needs a restart of admitd)") {
+			t.Errorf("%+v %v", res, err)
+		}
+		r.world.wantRunning(t, 4)
+		// Nothing else to do: the reload says what cannot be done.
+		var fields *ui.FieldsError
+		if _, err = r.Reload(t.Context(), "api"); !errors.As(err, &fields) {
+			t.Errorf("%v", err)
+		}
+		for _, e := range events(r.world.journal) {
+			if strings.Contains(e, secret) {
+				t.Errorf("the journal tells a secret: %s", e)
+			}
+		}
+		if strings.Contains(err.Error()+r.Status().Problem, secret) {
+			t.Errorf("a secret is told: %v, %+v", err, r.Status())
+		}
+		r.writeConfig("")
+		pass(2 * pollEvery)
+		r.wantState(true, "file "+r.configFile, "")
+	})
+}
+
+func TestBrokenConfigurationDoesNotHoldThePolicyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReloadWorld(t, true)
+		r.write(r.configFile, "lisen: x\n")
+		pass(2 * pollEvery)
+		r.write(r.policyFile, "policy: nonsense\n")
+		pass(2 * pollEvery)
+		r.wantState(false, "file "+r.policyFile, "nonsense")
+		r.write(r.policyFile, waitingText(3))
+		pass(2 * pollEvery)
+		r.world.wantRunning(t, 3)
+		r.wantState(false, "file "+r.configFile, "lisen: unknown key")
+		// A policy's mistake is no mistake of the configuration: it goes when it is mended.
+		r.writeConfig("")
+		r.write(r.policyFile, "policy: nonsense\n")
+		pass(2 * pollEvery)
+		r.write(r.policyFile, waitingText(4))
+		pass(2 * pollEvery)
+		r.world.wantRunning(t, 4)
+		r.wantState(true, "file "+r.policyFile, "")
+	})
+}
+
+func TestPipeForAPolicyFileIsRefusedAndHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReloadWorld(t, true)
+		if err := os.Remove(r.policyFile); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(r.policyFile, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * pollEvery)
+		var bad *strict.Error
+		if _, err := r.Reload(t.Context(), "api"); !errors.As(err, &bad) || !strings.Contains(err.Error(), "it is a pipe") {
+			t.Errorf("%v", err)
+		}
+		r.world.wantRunning(t, 0)
 	})
 }
 
@@ -204,7 +283,7 @@ func TestVanishedFileIsUnchanged(t *testing.T) {
 		if _, err := r.Reload(t.Context(), "api"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v", err)
 		}
-		r.wantState(false, "api", "read policy: ")
+		r.wantState(false, "api", "cannot read policy: ")
 		r.world.wantRunning(t, 0)
 		// Replaced by another one while it was gone: a change.
 		r.write(r.policyFile, waitingText(4))

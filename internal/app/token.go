@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
+
+	"admitd/internal/strict"
 )
 
 // StateDir returns the folder for what admitd remembers: the configured one, else $XDG_STATE_HOME/admitd, else
@@ -39,7 +42,7 @@ const minToken = 16
 
 // ReadToken reads an admin token. Errors tell an absent file apart by os.ErrNotExist; a token too short is a *SetupError.
 func ReadToken(file string) (string, error) {
-	b, err := os.ReadFile(file)
+	b, err := strict.Read(file, 5*time.Second)
 	if err != nil {
 		return "", fmt.Errorf("read admin token: %w", err)
 	}
@@ -60,6 +63,24 @@ func ensureToken(file string) (string, error) {
 	if _, err := rand.Read(raw[:]); err != nil {
 		return "", fmt.Errorf("make admin token: %w", err)
 	}
-	token = hex.EncodeToString(raw[:])
-	return token, writeFileAtomic(file, []byte(token+"\n"))
+	// Written whole beside its place, then linked there: whoever was first wins, and everybody has the same token.
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".tmp-*")
+	if err != nil {
+		return "", fmt.Errorf("write admin token: %w", err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	_, err = tmp.WriteString(hex.EncodeToString(raw[:]) + "\n")
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Link(tmp.Name(), file)
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		err = os.Rename(tmp.Name(), file) // a file system without links
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("write admin token: %w", err)
+	}
+	return ReadToken(file)
 }

@@ -23,7 +23,7 @@ func ReadFile(what, name string) ([]byte, error) {
 	}
 	text := err.Error()
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		text = pe.Op + ": " + pe.Err.Error()
+		text = pe.Err.Error()
 	}
 	return nil, &Error{Places: []Place{{File: name, Text: "cannot read " + what + ": " + text}}, Cause: err}
 }
@@ -51,6 +51,9 @@ func Read(name string, within time.Duration) ([]byte, error) {
 
 func readRegular(name string) ([]byte, error) {
 	st, err := os.Stat(name) // before opening: opening alone can set a device in motion
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: pe.Err}
+	}
 	if err != nil {
 		return nil, err
 	}

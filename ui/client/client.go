@@ -48,7 +48,7 @@ type Client struct {
 
 // Errors that callers tell apart with errors.Is. Other answers of the server are *ProblemError alone.
 var (
-	// ErrUnreachable: no admitd answered at the address.
+	// ErrUnreachable: no admitd answered at the address, or something else did.
 	ErrUnreachable = errors.New("admin API unreachable")
 	// ErrUnauthorized: the token is missing or wrong (401), or the listener refuses this host name (403).
 	ErrUnauthorized = errors.New("admin API refused access")
@@ -64,6 +64,8 @@ var (
 // ProblemError is an answer of the server that is not a success.
 type ProblemError struct {
 	api.Problem
+	// foreign is set when the answer is none that an admin API gives.
+	foreign bool
 }
 
 // Error implements error.
@@ -78,8 +80,19 @@ func (e *ProblemError) Error() string {
 	return text
 }
 
-// Unwrap gives the class of the problem.
-func (e *ProblemError) Unwrap() error {
+// Unwrap gives the class of the problem, and ErrUnreachable with it where something else than an admin API answered.
+func (e *ProblemError) Unwrap() []error {
+	var out []error
+	if e.foreign {
+		out = append(out, ErrUnreachable)
+	}
+	if class := e.class(); class != nil {
+		out = append(out, class)
+	}
+	return out
+}
+
+func (e *ProblemError) class() error {
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return ErrUnauthorized
@@ -111,7 +124,8 @@ func New(o Options) (*Client, error) {
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.Proxy = nil
-		c.http = &http.Client{Transport: t}
+		// The admin API redirects nobody; the token must not travel to where something else points.
+		c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return c, nil
 }
@@ -165,7 +179,7 @@ func (c *Client) send(ctx context.Context, k call) (*http.Response, error) {
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
-	if resp.StatusCode >= 400 {
+	if resp.StatusCode >= 300 {
 		defer func() { _ = resp.Body.Close() }()
 		return nil, problemOf(resp)
 	}
@@ -189,6 +203,7 @@ func problemOf(resp *http.Response) error {
 	e := &ProblemError{}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if json.Unmarshal(body, &e.Problem) != nil || e.Status == 0 {
+		e.foreign = resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden
 		e.Problem = api.Problem{Status: resp.StatusCode, Title: http.StatusText(resp.StatusCode),
 			Detail: fmt.Sprintf("%s answered %d without saying why; is that admitd's admin listener?", resp.Request.URL.Host, resp.StatusCode)}
 	}
@@ -205,7 +220,7 @@ func (c *Client) json(ctx context.Context, k call, into any) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("read the answer of %s: %w", k.path, err)
+		return fmt.Errorf("%w at %s: its answer to %s cannot be read: %w; is that admitd's admin listener?", ErrUnreachable, c.base.Host, k.path, err)
 	}
 	return nil
 }
@@ -218,7 +233,11 @@ func get[T any](ctx context.Context, c *Client, path string, q url.Values) (T, e
 
 // Status calls GET status.
 func (c *Client) Status(ctx context.Context) (api.Status, error) {
-	return get[api.Status](ctx, c, "/api/v1/status", nil)
+	st, err := get[api.Status](ctx, c, "/api/v1/status", nil)
+	if err == nil && st.Version == "" {
+		err = fmt.Errorf("%w at %s: what answers there is no admitd's admin listener; is --admin right?", ErrUnreachable, c.base.Host)
+	}
+	return st, err
 }
 
 // Signals calls GET signals.
@@ -251,9 +270,23 @@ func (c *Client) Decisions(ctx context.Context, d DecisionQuery) (api.Decisions,
 	return get[api.Decisions](ctx, c, "/api/v1/decisions", q)
 }
 
-// Decision calls GET decisions/{id}; ErrNotFound when it is no longer in memory.
+// ErrID: a text that cannot be the id of a request.
+var ErrID = errors.New("not an id")
+
+// Decision calls GET decisions/{id}; ErrNotFound when it is no longer in memory, ErrID without asking for what is no id.
 func (c *Client) Decision(ctx context.Context, id string) (api.DecisionItem, error) {
+	if !isID(id) {
+		return api.DecisionItem{}, fmt.Errorf("%w: %q; an id is what X-Admitd-Request-Id says", ErrID, id)
+	}
 	return get[api.DecisionItem](ctx, c, "/api/v1/decisions/"+id, nil)
+}
+
+// isID keeps anything out of the path that could make it another one.
+func isID(id string) bool {
+	other := func(r rune) bool {
+		return !strings.ContainsRune("-_.:", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}
+	return id != "" && len(id) <= 200 && strings.Trim(id, ".") != "" && strings.IndexFunc(id, other) < 0
 }
 
 // Sessions calls GET sessions.

@@ -71,7 +71,9 @@ func TestErrorsSayWhatToDoAboutThem(t *testing.T) {
 		{422, `{"status":422,"detail":"needs"}`, ErrPrecondition, "needs"},
 		{404, `{"status":404,"title":"Not Found"}`, ErrNotFound, "Not Found"},
 		{400, `{"status":400,"detail":"bad"}`, ErrInvalid, "bad"},
-		{502, `<html>`, nil, "is that admitd's admin listener?"},
+		{404, `{"error":{"message":"no such path"}}`, ErrUnreachable, "is that admitd's admin listener?"},
+		{302, ``, ErrUnreachable, "is that admitd's admin listener?"},
+		{502, `<html>`, ErrUnreachable, "is that admitd's admin listener?"},
 	} {
 		client, _ := serve(t, Options{}, c.status, c.body)
 		_, err := client.Status(t.Context())
@@ -79,9 +81,31 @@ func TestErrorsSayWhatToDoAboutThem(t *testing.T) {
 		if !errors.As(err, &pe) || pe.Status != c.status || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%d %s: %v", c.status, c.body, err)
 		}
-		if errors.Is(err, ErrUnreachable) {
-			t.Errorf("%d counts as unreachable", c.status)
+		if errors.Is(err, ErrUnreachable) != (c.is == ErrUnreachable) {
+			t.Errorf("%d counts as unreachable: %v", c.status, c.is != ErrUnreachable)
 		}
+	}
+}
+
+func TestIDThatWouldBeAnotherPathIsNotAskedFor(t *testing.T) {
+	c, seen := serve(t, Options{}, 200, `{}`)
+	for _, id := range []string{"../status", "..", ".", "", "a/b", "a%2fb", "a?b", "a#b", "a\\b", "a b", strings.Repeat("a", 201)} {
+		if _, err := c.Decision(t.Context(), id); !errors.Is(err, ErrID) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	if seen.URL != nil {
+		t.Errorf("asked for %s", seen.URL)
+	}
+	if _, err := c.Decision(t.Context(), "req-1.a_B"); err != nil || seen.URL.Path != "/api/v1/decisions/req-1.a_B" {
+		t.Errorf("%v %v", err, seen.URL)
+	}
+}
+
+func TestAnswerThatIsNoStatusIsNoAdmitd(t *testing.T) {
+	c, _ := serve(t, Options{}, 200, `{"status":"ok"}`)
+	if _, err := c.Status(t.Context()); !errors.Is(err, ErrUnreachable) {
+		t.Errorf("%v", err)
 	}
 }
 
