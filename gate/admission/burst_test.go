@@ -77,7 +77,9 @@ type burst struct {
 	returns map[time.Time][]Arrival
 	served  int
 	refused int
-	worst   int
+	// again counts those who came back at their time and were refused again.
+	again int
+	worst int
 	// idleMS counts slot-milliseconds that were free while somebody was held.
 	idleMS int
 }
@@ -104,6 +106,9 @@ func (b *burst) answer(v Verdict, a Arrival) {
 		b.worst = max(b.worst, len(b.e.queue)-max(0, b.e.slots-len(b.e.running)))
 	case policy.Defer:
 		b.refused++
+		if a.Facts.Ticket != "" {
+			b.again++
+		}
 		back := a
 		back.Facts.Ticket = v.Ticket
 		back.Facts.Attempt++
@@ -202,13 +207,16 @@ func TestBurstBetweenScrapesIsSeen(t *testing.T) {
 
 func (b *burst) check() {
 	d := b.c.Dump(b.now, Totals)
-	b.t.Logf("served %d in %s, %d refusals, worst queue %d, %d slot-ms idle while held, tickets %d honoured %d early %d ignored",
-		b.served, b.now.Sub(epoch), b.refused, b.worst, b.idleMS, d.TicketsHonoured, d.TicketsEarly, d.TicketsIgnored)
+	b.t.Logf("served %d in %s, %d refusals, %d of them again, worst queue %d, %d slot-ms idle while held, tickets %d honoured %d early %d ignored",
+		b.served, b.now.Sub(epoch), b.refused, b.again, b.worst, b.idleMS, d.TicketsHonoured, d.TicketsEarly, d.TicketsIgnored)
 	if b.worst > 2 {
 		b.t.Errorf("%d waited inside the engine; the policy allows 2", b.worst)
 	}
 	if b.served != callers {
 		b.t.Errorf("%d of %d served", b.served, callers)
+	}
+	if first := b.refused - b.again; 5*b.again > first {
+		b.t.Errorf("%d of %d obedient callers were refused again; at least 80 %% must be admitted when they return", b.again, first)
 	}
 	if d.TicketsHonoured == 0 {
 		b.t.Error("no ticket was honoured")

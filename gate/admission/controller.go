@@ -34,6 +34,8 @@ type Controller struct {
 	closeMsg string
 	// closedSlot is the schedule of those who come while closed.
 	closedSlot time.Time
+	// leaving is the number of sequences held that are about to be let go.
+	leaving int
 	// wakeAt asks for a Tick although no deadline is near: a first token may have made room.
 	wakeAt time.Time
 }
@@ -387,6 +389,7 @@ func (c *Controller) SetPolicy(now time.Time, p *policy.Compiled) []Verdict {
 		}
 	})
 	c.hold.wakeValid = false
+	c.leave(over)
 	for _, h := range over {
 		c.reconsider(now, h)
 		out = append(out, c.letGo(now, h, h.last))

@@ -12,7 +12,9 @@ import (
 func (c *Controller) pump(now time.Time) []Verdict {
 	c.tickets.sweep(now)
 	out := c.admitHeld(now)
-	for _, h := range c.hold.expired(now) {
+	expired := c.hold.expired(now)
+	c.leave(expired)
+	for _, h := range expired {
 		c.reconsider(now, h)
 		out = append(out, c.letGo(now, h, expiredDecision(now, h)))
 	}
@@ -72,9 +74,17 @@ func expiredDecision(now time.Time, h *heldItem) policy.Decision {
 	return d
 }
 
+// leave announces who will be let go next: the first of them must not be given a time behind the others.
+func (c *Controller) leave(hs []*heldItem) {
+	for _, h := range hs {
+		c.leaving += h.est.seqs
+	}
+}
+
 // letGo ends a hold without admission.
 func (c *Controller) letGo(now time.Time, h *heldItem, d policy.Decision) Verdict {
 	c.hold.remove(h)
+	c.leaving = max(0, c.leaving-h.est.seqs)
 	v := c.verdict(h.a, h.est)
 	v.State, v.HeldFor = h.state, now.Sub(h.since)
 	return c.refuse(now, v, h.a, h.est, d, h.promise, h.returned)
@@ -102,19 +112,23 @@ func (c *Controller) refuse(now time.Time, v Verdict, a Arrival, est estimate, d
 	return v
 }
 
-// appoint chooses the time to come back. Successive appointments are spaced by the measured release rate, so that
-// obedient callers do not return together; one that came early keeps its time; one that came in time and found no
-// room comes back soon, outside the schedule; when the schedule is full up to the policy's longest Retry-After, the
-// request is rejected as saturated.
+// appoint chooses the time to come back: the first that the promises still outstanding leave free. Successive
+// appointments are spaced by the measured release rate, so that obedient callers do not return together; one that came
+// early gets no later time than it has, and an earlier one where there is room; one that came in time and found no room
+// comes back soon, outside the schedule; when the schedule is full up to the policy's longest Retry-After, the request
+// is rejected as saturated, except on an idle engine, which can take whoever comes next.
 func (c *Controller) appoint(now time.Time, v *Verdict, a Arrival, est estimate, p *promise, returned bool) {
 	retry := c.policy.Spec.Retry
 	if p != nil && p.slot.After(now) {
-		c.give(now, p.slot, v, p)
+		c.bringForward(now, v, p, a.DryRun)
 		return
 	}
-	slot, next := c.nextSlot(now, c.tickets.nextSlot, est.seqs)
+	slot := c.freeSlot(now, est.seqs, nil)
 	if returned || p != nil {
-		slot, next = now.Add(retry.Min), c.tickets.nextSlot
+		slot = now.Add(retry.Min)
+	}
+	if latest := now.Add(retry.Max); slot.After(latest) && c.idle() {
+		slot = latest
 	}
 	if slot.After(now.Add(retry.Max)) {
 		v.RetryAfter = retry.Max
@@ -130,13 +144,58 @@ func (c *Controller) appoint(now time.Time, v *Verdict, a Arrival, est estimate,
 	if p != nil {
 		c.tickets.use(p)
 	}
-	c.tickets.nextSlot = next
 	c.give(now, slot, v, c.tickets.promise(now, slot, a, est.seqs))
+}
+
+// bringForward answers a caller that came before its time.
+func (c *Controller) bringForward(now time.Time, v *Verdict, p *promise, dry bool) {
+	slot := c.freeSlot(now, p.seqs, p)
+	if !slot.Before(p.slot) {
+		c.give(now, p.slot, v, p)
+		return
+	}
+	if dry {
+		c.give(now, slot, v, nil)
+		return
+	}
+	c.tickets.move(now, p, slot)
+	c.give(now, slot, v, p)
+}
+
+// idle: nothing of ours is at the engine or held, and nobody else uses it.
+func (c *Controller) idle() bool { return c.books.seqs == 0 && c.hold.len() == 0 && !c.cfg.Shared }
+
+// freeSlot is the first time at which seqs sequences can come, beside the promises outstanding but without that of
+// except. Only the promises themselves are fixed; how long each takes is asked of the rate as it is now, so that what
+// was promised at an unknown rate weighs little once a high one is known, and next to nothing while the engine is idle.
+func (c *Controller) freeSlot(now time.Time, seqs int, except *promise) time.Time {
+	least := c.policy.Spec.Retry.Min
+	if c.idle() {
+		takes := func(int) time.Duration { return leastSpacing }
+		latest := now.Add(least + time.Duration(len(c.tickets.promises))*leastSpacing)
+		return earlier(latest, c.tickets.gap(now, now.Add(least), takes, seqs, except))
+	}
+	takes, held := c.releaseTime(now), c.hold.seqs-c.leaving
+	return c.tickets.gap(now, now.Add(max(least, takes(held+seqs))), takes, seqs, except)
+}
+
+// releaseTime gives the time in which so many sequences are released.
+func (c *Controller) releaseTime(now time.Time) func(seqs int) time.Duration {
+	rate := c.rate.at(now, c.books.seqs > 0).perSecond()
+	if rate <= 0 {
+		rate = unknownRate
+	}
+	return func(seqs int) time.Duration { return max(leastSpacing, atRate(seqs, rate)) }
 }
 
 // appointClosed spaces those who come while nothing is let in. Nothing is promised: nobody knows when it opens.
 func (c *Controller) appointClosed(now time.Time, v *Verdict, a Arrival, est estimate) {
-	slot, next := c.nextSlot(now, c.closedSlot, est.seqs)
+	takes := c.releaseTime(now)
+	slot := now.Add(max(c.policy.Spec.Retry.Min, takes(c.hold.seqs+est.seqs)))
+	if c.closedSlot.After(slot) {
+		slot = c.closedSlot
+	}
+	next := slot.Add(takes(est.seqs))
 	if latest := now.Add(c.policy.Spec.Retry.Max); slot.After(latest) {
 		slot, next = latest, c.closedSlot
 	}
@@ -162,20 +221,6 @@ const (
 	minRetryAfter = time.Second
 	maxRetryAfter = time.Minute
 )
-
-// nextSlot is the next free time of a schedule that is taken up to taken, and the one after it.
-func (c *Controller) nextSlot(now, taken time.Time, seqs int) (slot, next time.Time) {
-	rate := c.rate.at(now, c.books.seqs > 0).perSecond()
-	if rate <= 0 {
-		rate = unknownRate
-	}
-	retry := c.policy.Spec.Retry
-	slot = now.Add(max(retry.Min, atRate(c.hold.seqs+seqs, rate)))
-	if taken.After(slot) {
-		slot = taken
-	}
-	return slot, slot.Add(max(leastSpacing, atRate(seqs, rate)))
-}
 
 // atRate is the time that n sequences take to be released, bounded well beyond any Retry-After.
 func atRate(n int, rate float64) time.Duration {

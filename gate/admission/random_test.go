@@ -117,7 +117,12 @@ func (e *events) arrive() {
 	if after := e.c.Dump(e.now, PerRequest); !reflect.DeepEqual(before, after) {
 		e.t.Fatalf("a dry run changed the books:\n%s", cmp.Diff(before, after))
 	}
+	idle := e.c.idle() && !e.c.closed
 	v := e.c.Arrive(e.now, a)
+	if retry := e.c.policy.Spec.Retry; idle && (v.Decision.Reason == reason.Saturated ||
+		v.RetryAfter > retry.Min+time.Duration(before.Promised)*leastSpacing) {
+		e.t.Fatalf("on an idle engine, with %d promised: %s %s, retry after %s", before.Promised, v.Decision.Verdict, v.Decision.Reason, v.RetryAfter)
+	}
 	if would.Decision.Verdict != v.Decision.Verdict || would.Decision.Reason != v.Decision.Reason || would.RetryAfter != v.RetryAfter {
 		e.t.Fatalf("the dry run said %s %s %s, then came %s %s %s", would.Decision.Verdict, would.Decision.Reason, would.RetryAfter,
 			v.Decision.Verdict, v.Decision.Reason, v.RetryAfter)

@@ -92,6 +92,66 @@ func TestTwoHundredDeferralsAreSpaced(t *testing.T) {
 	checkBooks(t, c)
 }
 
+// TestScheduleShrinksWhenTheRateIsLearnt: a burst at an unknown rate fills the next minute with a caller a second. Once
+// endings have shown a high rate and the engine is idle again, those who come later need not wait behind that minute,
+// nobody is told that the pool is saturated, and those who come back early get an earlier time.
+func TestScheduleShrinksWhenTheRateIsLearnt(t *testing.T) {
+	c := New(Config{Slots: 4, TicketKey: []byte(testKey)}, compile(t, "policy: queue-depth\nparams: {max_waiting: 2}\nhold: {max_wait: 0s}\n"))
+	now, last := epoch, Verdict{}
+	for i := range 70 {
+		if v := c.Arrive(now, arrival(fmt.Sprint("burst", i))); v.Decision.Verdict == policy.Defer {
+			last = v
+		}
+	}
+	if last.RetryAfter < 55*time.Second {
+		t.Fatalf("the last of the burst is told %s; there is no schedule to shrink", last.RetryAfter)
+	}
+	now = now.Add(100 * time.Millisecond)
+	for i := range 6 {
+		if _, err := c.Settle(now, Settlement{ID: ID(fmt.Sprint("burst", i)), Ending: dialect.EndWhole, CompletionTokens: 9}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 6 {
+		now = now.Add(5 * time.Second)
+		var in []ID
+		for i := range 8 {
+			v := c.Arrive(now, arrival(fmt.Sprint("later", round, i)))
+			switch {
+			case v.Decision.Verdict == policy.Admit:
+				in = append(in, v.ID)
+			case v.Decision.Verdict == policy.Reject || v.RetryAfter > 2*time.Second:
+				t.Errorf("%s after the burst: %s %s, retry after %s", now.Sub(epoch), v.Decision.Verdict, v.Decision.Reason, v.RetryAfter)
+			}
+		}
+		if len(in) < 5 {
+			t.Errorf("%d of 8 admitted by an idle engine with 4 slots, of which 2 may wait", len(in))
+		}
+		if round == 0 {
+			early := arrival("early")
+			early.Facts.Ticket = last.Ticket
+			v := c.Arrive(now, early)
+			if v.Decision.Verdict != policy.Defer || v.RetryAfter > 3*time.Second || v.Ticket == "" {
+				t.Errorf("early return: %s, retry after %s, ticket %q", v.Decision.Verdict, v.RetryAfter, v.Ticket)
+			}
+			if again := c.Arrive(now, dryRun(early, v.Ticket)); again.RetryAfter > v.RetryAfter {
+				t.Errorf("a second early return moved the time from %s to %s", v.RetryAfter, again.RetryAfter)
+			}
+		}
+		for _, id := range in {
+			if _, err := c.Settle(now.Add(time.Second), Settlement{ID: id, Ending: dialect.EndWhole, CompletionTokens: 9}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	checkBooks(t, c)
+}
+
+func dryRun(a Arrival, ticket string) Arrival {
+	a.DryRun, a.Facts.Ticket = true, ticket
+	return a
+}
+
 // TestF24_RetryAfterIsAlwaysAWholeNumberOfSecondsFromOneToSixty whatever the rate, the policy's bounds, the sequences
 // of the request and the state of the schedule.
 func TestF24_RetryAfterIsAlwaysAWholeNumberOfSecondsFromOneToSixty(t *testing.T) {

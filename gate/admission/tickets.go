@@ -50,8 +50,9 @@ type ticketBook struct {
 	seq      uint64
 	promises []*promise // by slot, then seq
 	bySeq    map[uint64]*promise
-	nextSlot time.Time
-	swept    time.Time
+	// beyond is the end of the schedule of those who got a time while the table was full.
+	beyond time.Time
+	swept  time.Time
 
 	honoured, early, ignored uint64
 }
@@ -123,23 +124,69 @@ func (b *ticketBook) find(now time.Time, a Arrival) (p *promise, bad bool) {
 	return nil, false
 }
 
+// gap is the first time, not before first, at which seqs sequences find room between the promises still to come, each
+// of which fills the given time from its slot on. The promise except is left out.
+func (b *ticketBook) gap(now, first time.Time, takes func(seqs int) time.Duration, seqs int, except *promise) time.Time {
+	need, slot := takes(seqs), first
+	i := sort.Search(len(b.promises), func(i int) bool { return b.promises[i].slot.After(now) })
+	for _, p := range b.promises[i:] {
+		if p == except {
+			continue
+		}
+		if !slot.Add(need).After(p.slot) {
+			return slot
+		}
+		slot = later(slot, p.slot.Add(takes(p.seqs)))
+	}
+	if len(b.promises) >= b.most {
+		slot = later(slot, b.beyond)
+	}
+	return slot
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // promise enters a slot; nil when the table is full.
 func (b *ticketBook) promise(now, slot time.Time, a Arrival, seqs int) *promise {
 	b.sweep(now)
 	if len(b.promises) >= b.most {
+		b.beyond = slot.Add(leastSpacing)
 		return nil
 	}
 	b.seq++
-	p := &promise{
-		seq: b.seq, slot: slot, end: slot.Add(max(leastWindow, slot.Sub(now)/2)), seqs: seqs,
-		tenant: a.Tenant, body: a.Facts.BodyHash,
-	}
-	i := sort.Search(len(b.promises), func(i int) bool { return b.promises[i].slot.After(slot) })
+	p := &promise{seq: b.seq, slot: slot, end: windowEnd(now, slot), seqs: seqs, tenant: a.Tenant, body: a.Facts.BodyHash}
+	b.insert(p)
+	b.bySeq[p.seq] = p
+	return p
+}
+
+// windowEnd is when a promise made now for slot lapses.
+func windowEnd(now, slot time.Time) time.Time { return slot.Add(max(leastWindow, slot.Sub(now)/2)) }
+
+func (b *ticketBook) insert(p *promise) {
+	i := sort.Search(len(b.promises), func(i int) bool { return b.promises[i].slot.After(p.slot) })
 	b.promises = append(b.promises, nil)
 	copy(b.promises[i+1:], b.promises[i:])
 	b.promises[i] = p
-	b.bySeq[p.seq] = p
-	return p
+}
+
+// move gives a promise another slot. Its window does not shrink: the holder may have been told the first time only.
+func (b *ticketBook) move(now time.Time, p *promise, slot time.Time) {
+	b.take(p)
+	p.slot, p.end = slot, later(p.end, windowEnd(now, slot))
+	b.insert(p)
 }
 
 // use takes a promise out of the table: it counts once.
@@ -148,6 +195,11 @@ func (b *ticketBook) use(p *promise) {
 		return
 	}
 	delete(b.bySeq, p.seq)
+	b.take(p)
+}
+
+// take removes a promise from the order.
+func (b *ticketBook) take(p *promise) {
 	for i, q := range b.promises {
 		if q == p {
 			b.promises = append(b.promises[:i], b.promises[i+1:]...)
