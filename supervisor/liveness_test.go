@@ -11,6 +11,7 @@ type step struct {
 	at      int // seconds
 	health  error
 	probed  bool
+	asked   bool
 	running int
 	tokens  float64
 	known   bool
@@ -28,6 +29,13 @@ func TestLiveness(t *testing.T) {
 		{"idle stands still", []step{{at: 0, tokens: 5, known: true}, {at: 1000, tokens: 5, known: true}}},
 		{"the clock begins with the work", []step{{at: 0, tokens: 5, known: true}, {at: 100, running: 1, tokens: 5, known: true}, {at: 160, running: 1, tokens: 5, known: true, want: true}}},
 		{"unknown is not standing still", []step{{at: 0, running: 1, tokens: 5, known: true}, {at: 50}, {at: 70, running: 1, tokens: 5, known: true}, {at: 130, running: 1, tokens: 5, known: true, want: true}}},
+		{"tokens that were not known to stand still did", []step{{at: 0, running: 1, tokens: 5, known: true}, {at: 50, running: 1}, {at: 65, running: 1}, {at: 70, running: 1, tokens: 5, known: true, want: true}}},
+		{"tokens that grew unseen", []step{{at: 0, running: 1, tokens: 5, known: true}, {at: 50, running: 1}, {at: 70, running: 1, tokens: 6, known: true}, {at: 129, running: 1, tokens: 6, known: true}, {at: 130, running: 1, tokens: 6, known: true, want: true}}},
+		{"a smaller count is another engine's", []step{{at: 0, running: 1, tokens: 5, known: true}, {at: 59, running: 1, tokens: 2, known: true}, {at: 118, running: 1, tokens: 2, known: true}, {at: 119, running: 1, tokens: 2, known: true, want: true}}},
+		{"work, no counters, no answer", []step{{at: 0, running: 1, tokens: 5, known: true}, {at: 40, running: 1, asked: true}, {at: 59, running: 1}, {at: 60, running: 1, want: true}}},
+		{"work, no counters, but health answers", []step{{at: 0, running: 1}, {at: 40, running: 1, asked: true}, {at: 41, probed: true, running: 1}, {at: 100, running: 1, asked: true}, {at: 102, running: 1}, {at: 103, running: 1, want: true}}},
+		{"work, no counters, and nobody asked", []step{{at: 0, running: 1}, {at: 1000, running: 1}}},
+		{"no work, no counters, no answer", []step{{at: 0}, {at: 40, asked: true}, {at: 1000}}},
 		{"health fails while tokens come", []step{
 			{at: 0, running: 1, tokens: 1, known: true}, {at: 5, probed: true, health: bad, running: 1, tokens: 2, known: true},
 			{at: 10, probed: true, health: bad, running: 1, tokens: 3, known: true}, {at: 15, probed: true, health: bad, running: 1, tokens: 4, known: true},
@@ -46,6 +54,9 @@ func TestLiveness(t *testing.T) {
 			l := &liveness{failures: 3, stallAfter: time.Minute}
 			for i, s := range tt.steps {
 				now := time.Unix(int64(s.at), 0)
+				if s.asked {
+					l.asked(now)
+				}
 				if s.probed {
 					l.healthy(now, s.health)
 				}
@@ -87,5 +98,35 @@ func TestLivenessNeedsATokenToRecover(t *testing.T) {
 	l.progress(at(61), 1, 6, true)
 	if why, yes := l.stalled(at(61)); yes {
 		t.Errorf("still stalled although the work goes on: %s", why)
+	}
+}
+
+func TestEngineThatAnswersAgainGetsTimeForAToken(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	l := &liveness{failures: 3, stallAfter: 5 * time.Second}
+	l.progress(at(0), 1, 5, true)
+	l.asked(at(2))
+	l.progress(at(5), 1, 0, false)
+	if _, yes := l.stalled(at(5)); !yes {
+		t.Fatal("not stalled")
+	}
+	l.declare()
+	if !l.overdue(at(10), at(5), 5*time.Second) || !l.looked(at(10), 3*time.Second) {
+		t.Error("a silent engine is not restarted at the deadline")
+	}
+	l.healthy(at(9), nil)
+	if l.overdue(at(13), at(5), 5*time.Second) {
+		t.Error("restarted 4 s after it answered again")
+	}
+	if !l.overdue(at(14), at(5), 5*time.Second) {
+		t.Error("not restarted although it brought out no token in 5 s")
+	}
+	if l.looked(at(14), 3*time.Second) {
+		t.Error("a result of 5 s ago was taken for a fresh look")
+	}
+	l.asked(at(14))
+	l.healthy(at(15), nil)
+	if !l.overdue(at(15), at(5), 5*time.Second) || !l.looked(at(15), 3*time.Second) {
+		t.Error("a second answer put the restart off again, or is no fresh look")
 	}
 }

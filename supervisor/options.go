@@ -56,9 +56,9 @@ type Options struct {
 	// BeforeLaunch is called before each launch and can wait until the memory of an earlier process is really free.
 	// Its error counts as a failed launch. Nil means launch at once.
 	BeforeLaunch func(ctx context.Context) error
-	// Progress reports what the engine is doing: requests it has in hand, a token counter that only grows, and ok
-	// false when that is not known now. Nil means never known.
-	Progress func() (running int, tokens float64, ok bool)
+	// Progress reports what the engine is doing: requests it has in hand, which is always valid, a token counter that only
+	// grows, and known false when the counter is not known now. Nil means that nothing is ever in hand.
+	Progress func() (running int, tokens float64, known bool)
 
 	// StartTimeout is how long a launch may take until it is ready; default 30 min.
 	StartTimeout time.Duration
@@ -72,18 +72,21 @@ type Options struct {
 	// ReapTimeout is how long killed processes may take to disappear before the state is Wedged; default 30 s.
 	ReapTimeout time.Duration
 
-	// ReadyInterval is the pause between readiness probes while loading; default 0.5 s, SGLang 2 s.
+	// ReadyInterval is the pause between readiness probes while loading; default 0.5 s, SGLang 2 s, External 1 s.
 	ReadyInterval time.Duration
 	// HealthInterval is the pause after one health probe before the next; default 5 s; 15 s for SGLang, whose probe is a
-	// real request, and External.
+	// real request; 2 s for External, whose process we cannot see, but at least 10 s between two /health of one that shows to
+	// be SGLang.
 	HealthInterval time.Duration
-	// HealthTimeout bounds one probe; default 10 s, SGLang and External 25 s.
+	// HealthTimeout bounds one probe; default 10 s, SGLang 25 s, also for an External one that shows to be SGLang.
 	HealthTimeout time.Duration
 	// HealthFailures in a row without any progress make the engine Stalled; default 3.
 	HealthFailures int
-	// StallAfter is how long work may be in hand with no token counter moving before Stalled; default 60 s.
+	// StallAfter is how long work may be in hand with no token counter moving, or with neither counters nor health answering,
+	// before Stalled; default 60 s.
 	StallAfter time.Duration
-	// StallRestartAfter is how long Stalled may last before the engine is restarted; default 120 s.
+	// StallRestartAfter is how long Stalled may last before the engine is restarted; default 120 s. An engine that answers again
+	// shortly before gets as long again, at most 10 s more, to bring out a token.
 	StallRestartAfter time.Duration
 
 	// Restart bounds the restarts after crashes.
@@ -94,17 +97,19 @@ type Options struct {
 
 // defaults fills the zero values of o.
 func (o Options) defaults() Options {
-	slowProbe := o.dialect() == SGLang || o.Kind == External
 	def := func(v *time.Duration, d time.Duration) {
 		if *v <= 0 {
 			*v = d
 		}
 	}
-	pick := func(slow, fast time.Duration) time.Duration {
-		if slowProbe {
-			return slow
+	pick := func(sgl, external, other time.Duration) time.Duration {
+		switch o.dialect() {
+		case SGLang:
+			return sgl
+		case External:
+			return external
 		}
-		return fast
+		return other
 	}
 	def(&o.StartTimeout, 30*time.Minute)
 	def(&o.SilenceTimeout, 15*time.Minute)
@@ -117,9 +122,9 @@ func (o Options) defaults() Options {
 	patient(&o.DrainTimeout, time.Minute)
 	patient(&o.StopGrace, 30*time.Second)
 	def(&o.ReapTimeout, 30*time.Second)
-	def(&o.ReadyInterval, pick(2*time.Second, 500*time.Millisecond))
-	def(&o.HealthInterval, pick(15*time.Second, 5*time.Second))
-	def(&o.HealthTimeout, pick(25*time.Second, 10*time.Second))
+	def(&o.ReadyInterval, pick(2*time.Second, time.Second, 500*time.Millisecond))
+	def(&o.HealthInterval, pick(15*time.Second, 2*time.Second, 5*time.Second))
+	def(&o.HealthTimeout, pick(slowProbeTimeout, 10*time.Second, 10*time.Second))
 	def(&o.StallAfter, time.Minute)
 	def(&o.StallRestartAfter, 2*time.Minute)
 	if o.HealthFailures <= 0 {

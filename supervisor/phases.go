@@ -120,6 +120,13 @@ func newTracker(k Kind, now time.Time) *tracker {
 	return t
 }
 
+// newProbeTracker starts at now in the phase probe, which is all that is seen of an engine that somebody else launches.
+func newProbeTracker(now time.Time) *tracker {
+	t := newTracker(External, now)
+	t.at, t.phases = t.rank[phaseProbe], []PhaseTime{{Name: phaseProbe, Began: now}}
+	return t
+}
+
 // advance enters a phase unless the launch is already there or past it.
 func (t *tracker) advance(now time.Time, phase string) bool {
 	rank, ok := t.rank[phase]

@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"strings"
+	"syscall"
 
 	"github.com/tidwall/gjson"
 )
@@ -18,6 +22,10 @@ const maxProbeBody = 1 << 20
 // prober asks the engine how it is. It never asks twice at once: its user calls one method at a time.
 type prober struct {
 	rt http.RoundTripper
+	// at is the URL of an external engine without a slash at its end, for people; "" for ours. keyed tells whether it is given a
+	// key.
+	at    string
+	keyed bool
 	// names are the served names of which one must be listed; empty takes the first listed model.
 	names []string
 }
@@ -30,6 +38,8 @@ type readiness struct {
 	model       string
 	maxModelLen int
 	version     string
+	// costly is true when /health is known to be a real request.
+	costly bool
 	// err says why the engine is not ready, nil when it is.
 	err error
 }
@@ -40,15 +50,86 @@ func (p *prober) ready(ctx context.Context) readiness {
 	if r.err = p.health(ctx); r.err != nil {
 		return r
 	}
-	r.alive = true
-	if r.model, r.maxModelLen, r.err = p.models(ctx); r.err != nil {
+	facts := p.facts(ctx)
+	facts.alive = true
+	if facts.err == nil {
+		facts.err = p.token(ctx, facts.model)
+	}
+	return facts
+}
+
+// facts asks what the engine serves, and which one it is.
+func (p *prober) facts(ctx context.Context) readiness {
+	var r readiness
+	if r.model, r.maxModelLen, r.costly, r.err = p.models(ctx); r.err != nil {
 		return r
 	}
-	if r.err = p.token(ctx, r.model); r.err != nil {
-		return r
-	}
-	r.version = p.version(ctx)
+	version, costly := p.version(ctx)
+	r.version, r.costly = version, r.costly || costly
 	return r
+}
+
+// errNoModel is why an engine without the wanted model is not ready; errNoKey, one that does not take our key.
+var (
+	errNoModel = errors.New("model not served")
+	errNoKey   = errors.New("key refused")
+)
+
+// probeError is a probe that failed, in words for people.
+type probeError struct {
+	text string
+	err  error
+}
+
+// Error implements error.
+func (e *probeError) Error() string { return e.text }
+
+// Unwrap returns the cause, nil when the words are all.
+func (e *probeError) Unwrap() error { return e.err }
+
+// complain says what was tried and what came of it.
+func (p *prober) complain(path, what string, err error) error {
+	if p.at == "" {
+		return &probeError{path + " " + what, err}
+	}
+	return &probeError{p.at + path + ": " + what, err}
+}
+
+// refused says what a status other than 200 means, and to whoever gave the URL of an external engine what can be done.
+func (p *prober) refused(path string, status int) error {
+	external := p.at != ""
+	switch {
+	case external && (status == http.StatusUnauthorized || status == http.StatusForbidden):
+		what := "the engine wants a key: set engine.key_env"
+		if p.keyed {
+			what = "the engine does not take the key of engine.key_env"
+		}
+		return p.complain(path, fmt.Sprintf("%d: %s", status, what), errNoKey)
+	case external && status == http.StatusNotFound && strings.HasSuffix(p.at, "/v1"):
+		return p.complain(path, "404: give the base URL without /v1", nil)
+	}
+	return p.complain(path, fmt.Sprintf("answers %d", status), nil)
+}
+
+// plainReason says why a request failed without the stack of words that the network puts before it.
+func plainReason(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+		return "no answer in time"
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "no such host"
+	}
+	return err.Error()
+}
+
+// unreachable reports whether a probe failed because nobody listens there: one such failure says enough.
+func unreachable(err error) bool {
+	var dns *net.DNSError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) ||
+		errors.As(err, &dns) && dns.IsNotFound
 }
 
 // health asks /health.
@@ -58,35 +139,40 @@ func (p *prober) health(ctx context.Context) error {
 		return err
 	}
 	if status != http.StatusOK {
-		return fmt.Errorf("/health answers %d", status)
+		return p.refused("/health", status)
 	}
 	return nil
 }
 
-// models looks for the model in /v1/models.
-func (p *prober) models(ctx context.Context) (name string, maxLen int, err error) {
+// models looks for the model in /v1/models; sgl tells whether it is SGLang that answers.
+func (p *prober) models(ctx context.Context) (name string, maxLen int, sgl bool, err error) {
 	status, body, err := p.do(ctx, http.MethodGet, "/v1/models", nil)
 	if err != nil {
-		return "", 0, err
+		return "", 0, false, err
 	}
 	if status != http.StatusOK {
-		return "", 0, fmt.Errorf("/v1/models answers %d", status)
+		return "", 0, false, p.refused("/v1/models", status)
 	}
 	if !gjson.ValidBytes(body) {
-		return "", 0, errors.New("/v1/models answers something that is not JSON")
+		return "", 0, false, p.complain("/v1/models", "answers something that is not JSON", nil)
 	}
 	entries := gjson.GetBytes(body, "data").Array()
+	var listed []string
+	for _, e := range entries {
+		listed = append(listed, limit(plain(e.Get("id").String()), 128))
+		sgl = sgl || e.Get("owned_by").String() == string(SGLang)
+	}
 	for _, want := range p.names {
 		for _, e := range entries {
 			if e.Get("id").String() == want {
-				return want, modelLen(e), nil
+				return want, modelLen(e), sgl, nil
 			}
 		}
 	}
 	if len(p.names) == 0 && len(entries) > 0 && entries[0].Get("id").String() != "" {
-		return entries[0].Get("id").String(), modelLen(entries[0]), nil
+		return entries[0].Get("id").String(), modelLen(entries[0]), sgl, nil
 	}
-	return "", 0, fmt.Errorf("/v1/models does not list %q", p.names)
+	return "", 0, false, p.complain("/v1/models", fmt.Sprintf("does not list %q but %q", p.names, listed[:min(len(listed), 5)]), errNoModel)
 }
 
 func modelLen(entry gjson.Result) int {
@@ -109,6 +195,9 @@ func (p *prober) token(ctx context.Context, model string) error {
 	}
 	if status == http.StatusNotFound {
 		return p.embedding(ctx, model)
+	}
+	if status == http.StatusUnauthorized {
+		return p.refused("/v1/completions", status)
 	}
 	if status != http.StatusOK {
 		return fmt.Errorf("the one-token request is answered with %d", status)
@@ -134,35 +223,36 @@ func (p *prober) embedding(ctx context.Context, model string) error {
 	return nil
 }
 
-// version asks for the engine's version, "" when it does not tell.
-func (p *prober) version(ctx context.Context) string {
-	for _, path := range []string{"/version", "/server_info"} {
+// version asks for the engine's version, "" when it does not tell; sgl tells whether it is SGLang that answers: vLLM has the
+// first of the paths.
+func (p *prober) version(ctx context.Context) (version string, sgl bool) {
+	for i, path := range []string{"/version", "/server_info"} {
 		status, body, err := p.do(ctx, http.MethodGet, path, nil)
 		if err == nil && status == http.StatusOK {
 			if v := gjson.GetBytes(body, "version").String(); v != "" {
-				return limit(plain(v), 64)
+				return limit(plain(v), 64), i > 0
 			}
 		}
 	}
-	return ""
+	return "", false
 }
 
 func (p *prober) do(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask %s: %w", path, err)
+		return 0, nil, p.complain(path, err.Error(), err)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	res, err := p.rt.RoundTrip(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("ask %s: %w", path, err)
+		return 0, nil, p.complain(path, plainReason(err), err)
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxProbeBody))
 	if err != nil {
-		return 0, nil, fmt.Errorf("read the answer of %s: %w", path, err)
+		return 0, nil, p.complain(path, "the answer broke off: "+plainReason(err), err)
 	}
 	return res.StatusCode, answer, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,8 +37,12 @@ func wait(ctx context.Context, d time.Duration) bool {
 func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 	results := make(chan readiness)
 	defer background(ctx, func(ctx context.Context) { s.seekReady(ctx, l.spec.names, results) })()
+	external := s.o.Kind == External
 	deadline := time.NewTimer(s.o.StartTimeout)
 	defer deadline.Stop()
+	if external {
+		deadline.Stop() // its owner may take any time to start it
+	}
 	look := time.NewTicker(surveyEvery)
 	defer look.Stop()
 	lastErr := "no probe was answered"
@@ -55,7 +58,7 @@ func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 			return &ending{kind: endLate, why: fmt.Sprintf("it was not ready %s after its launch (%s)", s.o.StartTimeout, lastErr)}
 		case <-look.C:
 			s.survey(l)
-			if _, heard := s.out.view(); s.now().Sub(heard) >= s.o.SilenceTimeout {
+			if _, heard := s.out.view(); !external && s.now().Sub(heard) >= s.o.SilenceTimeout {
 				return &ending{kind: endLate, why: fmt.Sprintf("it printed nothing for %s while loading (%s)", s.o.SilenceTimeout, lastErr)}
 			}
 		case <-s.out.wakeup:
@@ -69,15 +72,18 @@ func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 				return nil
 			}
 			lastErr = r.err.Error()
+			if external {
+				s.update(func(st *Status) { st.Text = "waiting for the engine: " + lastErr })
+			}
 			s.publish(l)
 		}
 	}
 }
 
-// seekReady probes one after the other until one succeeds.
+// seekReady probes one after the other until one succeeds. An external engine may have been there for days and is asked at once.
 func (s *Supervisor) seekReady(ctx context.Context, names []string, results chan<- readiness) {
-	p := &prober{rt: s.probeVia, names: names}
-	for wait(ctx, s.o.ReadyInterval) {
+	p := s.prober(names)
+	for first := s.o.Kind == External; first || wait(ctx, s.o.ReadyInterval); first = false {
 		// The first token may take longer than a health answer: kernels are compiled for it.
 		once, cancel := context.WithTimeout(ctx, 3*s.o.HealthTimeout)
 		r := p.ready(once)
@@ -103,14 +109,18 @@ func (s *Supervisor) becomeReady(l *life, r readiness) {
 	s.publish(l)
 	seen, _ := s.out.view()
 	took := now.Sub(l.began)
-	if s.o.Kind != External {
+	text := fmt.Sprintf("ready after %s", took.Round(100*time.Millisecond))
+	if s.o.Kind == External {
+		s.costly.Store(r.costly)
+		text = "the engine at " + s.o.URL + " is ready"
+	} else {
 		s.remember(seen.phases, now, took)
 	}
 	s.update(func(st *Status) {
 		st.State, st.Phase, st.ReadyAt = Ready, "", now
-		st.Text = fmt.Sprintf("ready after %s", took.Round(100*time.Millisecond))
+		st.Text = text
 		st.Model, st.MaxModelLen = r.model, r.maxModelLen
-		if st.Version == "" {
+		if st.Version == "" || s.o.Kind == External {
 			st.Version = r.version
 		}
 	})
@@ -129,111 +139,5 @@ func (s *Supervisor) remember(phases []PhaseTime, now time.Time, took time.Durat
 	s.expect.Store(int64(took))
 	if err := s.history.write(s.o.StateDir); err != nil {
 		s.o.Logger.Warn("start times not remembered", "error", err)
-	}
-}
-
-// vital is one result of the health watch.
-type vital struct {
-	err error
-	// token is true when the probe also generated one.
-	token bool
-}
-
-// watch follows a ready engine until it is over.
-func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
-	var askToken atomic.Bool
-	vitals, now := make(chan vital), make(chan struct{}, 1)
-	model := s.status.Load().Model
-	defer background(ctx, func(ctx context.Context) { s.takeVitals(ctx, model, &askToken, now, vitals) })()
-	live := &liveness{failures: s.o.HealthFailures, stallAfter: s.o.StallAfter, idleSince: s.now()}
-	deaths := 0
-	look := time.NewTicker(min(surveyEvery, s.o.StallAfter))
-	defer look.Stop()
-	for {
-		select {
-		case <-l.child.done():
-			return &ending{kind: endExit}
-		case <-ctx.Done():
-			return &ending{kind: endStop}
-		case r := <-s.requests:
-			return &ending{kind: endRestart, reply: r.reply}
-		case <-s.out.wakeup:
-			s.publish(l)
-			if seen, _ := s.out.view(); seen.deaths > deaths {
-				deaths, live.hinted = seen.deaths, true
-				notify(now)
-			}
-		case <-look.C:
-			s.survey(l)
-		case v := <-vitals:
-			live.healthy(s.now(), v.err)
-			if v.token {
-				live.proved(s.now())
-			}
-		}
-		if why, over := s.judge(live); over {
-			return &ending{kind: endStall, why: why}
-		}
-		askToken.Store(live.askToken())
-	}
-}
-
-// judge moves between Ready and Stalled; over means that the stall has lasted too long.
-func (s *Supervisor) judge(live *liveness) (why string, over bool) {
-	now := s.now()
-	if s.o.Progress != nil {
-		running, tokens, ok := s.o.Progress()
-		live.progress(now, running, tokens, ok)
-	}
-	why, stalled := live.stalled(now)
-	st := s.status.Load()
-	switch {
-	case stalled && st.State == Ready:
-		live.declare()
-		s.update(func(st *Status) { st.State, st.Text = Stalled, "the engine is stalled: "+why })
-	case stalled && s.o.Kind != External && now.Sub(st.Since) >= s.o.StallRestartAfter:
-		return why, true
-	case !stalled && st.State == Stalled:
-		s.update(func(st *Status) { st.State, st.Text = Ready, "ready again after a stall" })
-		if s.o.OnReady != nil {
-			s.o.OnReady()
-		}
-	}
-	return "", false
-}
-
-// takeVitals probes at intervals and when now says so, one probe after the other.
-func (s *Supervisor) takeVitals(ctx context.Context, model string, askToken *atomic.Bool, now <-chan struct{}, results chan<- vital) {
-	p := &prober{rt: s.probeVia}
-	pause := time.NewTimer(s.o.HealthInterval)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-now:
-		case <-pause.C:
-		}
-		once, cancel := context.WithTimeout(ctx, s.o.HealthTimeout)
-		v := vital{err: p.health(once)}
-		if v.err == nil && askToken.Load() {
-			v.err = p.token(once, model)
-			v.token = v.err == nil
-		}
-		cancel()
-		select {
-		case results <- v:
-		case <-ctx.Done():
-			return
-		}
-		pause.Reset(s.o.HealthInterval)
-	}
-}
-
-// notify leaves a note in a channel of capacity 1.
-func notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

@@ -40,6 +40,10 @@ const (
 	endStall
 	// endStop: our context ended.
 	endStop
+	// endLost: an external engine is gone, or no longer what it was.
+	endLost
+	// endBack: an external engine works again after a stall, and may be another one.
+	endBack
 	// endRestart: somebody asked for a restart.
 	endRestart
 )
@@ -385,6 +389,9 @@ func (s *Supervisor) publish(l *life) {
 	past := s.history.Starts[historyKey(s.o.Kind, s.o.Model)]
 	for i := range seen.phases {
 		seen.phases[i].LastTook = past.Phases[seen.phases[i].Name]
+	}
+	if s.o.Kind == External {
+		return // it has no output
 	}
 	s.update(func(st *Status) {
 		st.Phases = seen.phases

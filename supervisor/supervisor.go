@@ -50,7 +50,9 @@ type Supervisor struct {
 	status atomic.Pointer[Status]
 	pids   atomic.Pointer[[]int]
 	// expect is how long the last successful start took, in ns; 0 when not known.
-	expect  atomic.Int64
+	expect atomic.Int64
+	// costly is true when the health probe of an external engine is known to be a real request.
+	costly  atomic.Bool
 	mu      sync.Mutex
 	changed chan struct{}
 

@@ -38,6 +38,9 @@ type world struct {
 	overlap      bool
 	running      int
 	tokens       float64
+	// blind makes the token counter unknown; hung makes probes wait until they are given up or it is false again.
+	blind, hung bool
+	healthAsked int
 }
 
 type fakeChild struct {
@@ -127,6 +130,13 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.mu.Unlock()
 	}()
 	<-time.After(10 * time.Millisecond) // virtual
+	for w.isHung() {
+		select {
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		case <-time.After(100 * time.Millisecond): // virtual
+		}
+	}
 	c := w.child()
 	if isDone(c) || loadTime < 0 || time.Since(c.born) < loadTime {
 		return nil, errors.New("connection refused")
@@ -134,6 +144,7 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := "{}"
 	switch req.URL.Path {
 	case "/health":
+		w.set(func() { w.healthAsked++ })
 		if healthErr != nil {
 			return nil, healthErr
 		}
@@ -148,6 +159,12 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
+func (w *world) isHung() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hung
+}
+
 // set changes the world under its lock.
 func (w *world) set(change func()) {
 	w.mu.Lock()
@@ -159,7 +176,10 @@ func (w *world) set(change func()) {
 func (w *world) begin(t *testing.T, o Options) {
 	t.Helper()
 	w.t = t
-	o.Kind, o.Model, o.ServedNames, o.Binary = VLLM, "org/model", []string{"m"}, "/bin/sh"
+	if o.Kind == "" {
+		o.Kind = VLLM
+	}
+	o.Model, o.ServedNames, o.Binary = "org/model", []string{"m"}, "/bin/sh"
 	if o.StateDir == "" {
 		o.StateDir = t.TempDir()
 	}
@@ -171,7 +191,7 @@ func (w *world) begin(t *testing.T, o Options) {
 	o.Progress = func() (int, float64, bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.running, w.tokens, true
+		return w.running, w.tokens, !w.blind
 	}
 	s, err := New(o)
 	if err != nil {
