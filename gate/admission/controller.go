@@ -80,7 +80,7 @@ func (c *Controller) slots() int {
 
 // Arrive implements Controlling.
 func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
-	est := c.est.estimate(a.Facts)
+	est := c.est.estimate(a.Facts).cutTo(c.engine.maxModelLen, a.Facts)
 	v := c.verdict(a, est)
 	if !a.DryRun {
 		c.counts.arrivals++
@@ -148,14 +148,14 @@ func (c *Controller) refusedOutright(a Arrival, est estimate) (policy.Decision, 
 
 // tooLarge rejects a prompt that cannot fit even if the estimate is off by its margin. What might fit goes on: the
 // engine gives an exact 400 for it. An output cap above the context is left to the engine as well, which says so in
-// its own words before it takes any memory.
+// its own words before it takes any memory. A prompt that the engine was asked to cut is never too large.
 func (c *Controller) tooLarge(a Arrival, est estimate) (policy.Decision, bool) {
 	least := c.est.leastPrompt(a.Facts)
 	limit, what := c.engine.maxModelLen, "the model's context"
 	if kv := c.kvTokens(); kv > 0 && (limit == 0 || kv < limit) {
 		limit, what = kv, "the engine's whole KV cache"
 	}
-	if limit == 0 || least <= limit {
+	if limit == 0 || least <= limit || a.Facts.Truncates {
 		return policy.Decision{}, false
 	}
 	said := fmt.Sprintf("at least %d tokens by estimate", least)

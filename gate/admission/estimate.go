@@ -49,6 +49,8 @@ type estimate struct {
 	coldText     float64
 	exact, media int
 	generates    bool
+	// cut is true when the engine may read less than was sent: nothing about text is learnt from it.
+	cut bool
 }
 
 func (e estimate) reserved() int { return e.prompt + e.output }
@@ -102,6 +104,18 @@ func (e *estimator) estimate(f dialect.Facts) estimate {
 	return out
 }
 
+// cutTo bounds each prompt that the engine was asked to cut to the model's length in tokens; 0 means not known.
+func (e estimate) cutTo(maxModelLen int, f dialect.Facts) estimate {
+	if !f.Truncates {
+		return e
+	}
+	e.cut = true
+	if maxModelLen > 0 {
+		e.prompt = min(e.prompt, maxModelLen*min(maxSeqs, max(1, f.Prompts)))
+	}
+	return e
+}
+
 // generates reports whether an operation produces output tokens. An operation that is not known is taken to.
 func generates(k dialect.Kind) bool {
 	switch k {
@@ -142,7 +156,7 @@ func (e *estimator) learn(est estimate, s Settlement) {
 		e.outputs = min(e.outputs+1, outputMemory)
 		e.output += (per - e.output) / float64(e.outputs)
 	}
-	if s.PromptTokens <= 0 {
+	if s.PromptTokens <= 0 || est.cut {
 		return
 	}
 	e.noteError((float64(est.prompt) - float64(s.PromptTokens)) / float64(s.PromptTokens))

@@ -28,7 +28,7 @@ const testKey = "a key of at least sixteen bytes"
 //	pool [slots=N] [cap=TOKENS] [maxlen=TOKENS] [output=TOKENS] [stale=DURATION] [nokey] [shared] [nonce=N]
 //	                       a new controller; the input is its policy file
 //	arrive ID... [prompt=N] [text=BYTES] [limit=N] [n=N] [prompts=N] [tenant=T] [until=DURATION] [ticket=ID|forged|TEXT]
-//	       [attempt=N hash=N] [dry] [say] [trace]
+//	       [attempt=N hash=N] [truncates] [dry] [say] [trace]
 //	                       prompt is in exact token ids, text in bytes of English; ticket=ID shows what ID was given
 //	scrape [running=N waiting=N kv=F cap=N] [at=DURATION] [failed] [life=N]
 //	progress ID N | settle ID [prompt=N] [completion=N] [ending=E] [guess] | withdraw ID | tick | policy | close REASON | open
@@ -170,7 +170,7 @@ func (s *story) facts(a args) dialect.Facts {
 		Text:    dialect.TextSize{TokenIDs: a.int("prompt"), Latin: a.int("text")},
 		Attempt: a.int("attempt"), BodyHash: uint64(a.int("hash")),
 	}
-	f.LargestText = f.Text
+	f.LargestText, f.Truncates = f.Text, a.has("truncates")
 	if _, ok := a.opt["limit"]; ok {
 		n := a.int("limit")
 		f.OutputCap = &n
@@ -209,7 +209,7 @@ func (s *story) anyTicket() string {
 func (s *story) arrive(a args) string {
 	var out strings.Builder
 	for _, id := range a.names {
-		if id == "dry" || id == "say" || id == "trace" {
+		if id == "truncates" || id == "dry" || id == "say" || id == "trace" {
 			continue
 		}
 		arr := Arrival{ID: ID(id), Facts: s.facts(a), Tenant: a.opt["tenant"], DryRun: a.has("dry")}
