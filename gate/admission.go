@@ -146,12 +146,7 @@ func (a *Admission) deliver(vs []admission.Verdict) {
 }
 
 // poke makes Run look at NextWake again.
-func (a *Admission) poke() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
-}
+func (a *Admission) poke() { signal(a.wake) }
 
 // Progress tells that an admitted request has generated so many tokens in all.
 func (a *Admission) Progress(id admission.ID, generated int) {

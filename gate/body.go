@@ -18,7 +18,7 @@ const bodyStep = 256 << 10
 // bodyFirst is what a body of known length takes from the budget before its first byte; it doubles from there.
 const bodyFirst = 16 << 10
 
-// budget bounds the bytes of request bodies held at once.
+// budget bounds bytes held at once: of request bodies, of answers to slow callers.
 type budget struct {
 	mu        sync.Mutex
 	max, used int64
@@ -40,6 +40,13 @@ func (b *budget) owe(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used += n
+}
+
+// spare reports whether anything is left.
+func (b *budget) spare() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used < b.max
 }
 
 func (b *budget) give(n int64) {

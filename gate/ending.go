@@ -16,6 +16,7 @@ import (
 func (f *flow) onEnd(err error) {
 	a, whole := f.a, errors.Is(err, io.EOF)
 	rest := f.closeFilter()
+	a.out.endedAt = a.s.now()
 	if !whole && gone(a.r.Context()) {
 		f.left()
 		return
@@ -46,17 +47,14 @@ func (f *flow) finishUncommitted(rest []byte, whole bool) {
 		f.a.out.result.Ending, f.a.out.err = dialect.EndError, "the engine ended the stream before its first event"
 		f.a.reject(reason.EngineDown, "The engine ended the response before its first event; try again in a moment.", engineDownWait)
 	default:
-		if f.commit() {
-			f.finish(nil, whole)
-		}
+		f.commit()
+		f.finish(nil, whole)
 	}
 }
 
 // finish passes on the last bytes and makes a cut response look like one.
 func (f *flow) finish(rest []byte, whole bool) {
-	if !f.write(rest) {
-		return
-	}
+	f.write(rest)
 	switch {
 	case f.a.out.events && f.a.out.result.Ending == dialect.EndCut:
 		f.tell(http.StatusBadGateway, "The engine stopped in the middle of this answer; what came before is not complete.")
@@ -208,24 +206,22 @@ func (f *flow) rearm() {
 
 // keepAlive sends what every reader of the dialect passes over, between two events only. The first one spends the
 // status: an engine error after it comes inside the stream.
-func (f *flow) keepAlive() bool {
+func (f *flow) keepAlive() {
 	if f.committed && !f.kept && !f.a.out.events {
-		return true
+		return
 	}
 	if !f.committed {
 		f.kept = true
-		if !f.commit() {
-			return false
-		}
+		f.commit()
 	}
-	if !f.edge.clean() {
+	switch {
+	case !f.edge.clean() || f.out.behind():
 		f.rearm()
-		return true
+	case f.a.ep.Family == dialect.Anthropic:
+		f.write([]byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"))
+	default:
+		f.write([]byte(": keep-alive\n\n"))
 	}
-	if f.a.ep.Family == dialect.Anthropic {
-		return f.write([]byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"))
-	}
-	return f.write([]byte(": keep-alive\n\n"))
 }
 
 // edge knows whether what was written to an event stream ends between two events.

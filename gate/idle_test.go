@@ -9,7 +9,7 @@ import (
 )
 
 // open sends the head of a request that declares n bytes, and some of them.
-func (r *rig) open(path string, n int, some string) net.Conn {
+func (r *rig) open(path string, n int, some string) {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.addr)
 	if err != nil {
@@ -18,7 +18,6 @@ func (r *rig) open(path string, n int, some string) net.Conn {
 	r.t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, n, some)
-	return c
 }
 
 // Eight sockets that declared a body and sent nothing took the whole budget.

@@ -120,24 +120,38 @@ type outcome struct {
 	events  bool
 	firstAt time.Time
 	lastAt  time.Time
+	// endedAt is when the engine's last byte was read; the caller's may take longer.
+	endedAt time.Time
 	err     string
+}
+
+// release gives back what an admitted arrival holds of the engine: reservation or helper place. It does so once, as soon
+// as the engine is through with the request.
+func (a *arrival) release() {
+	if a.released {
+		return
+	}
+	a.released = true
+	set(&a.out.result.Ending, dialect.EndCut)
+	if a.helper {
+		a.helper = false
+		<-a.s.helpers
+	}
+	if a.verdict == nil || a.ep.Class == dialect.Helper {
+		return
+	}
+	if err := a.pool.Admission.Settle(a.settlement()); err != nil {
+		a.s.o.Logger.Error("a reservation could not be settled", "request_id", a.id, "error", err)
+	}
+	a.s.metrics.estimated(a.verdict.PromptTokens, a.out.result.Usage.PromptTokens)
 }
 
 // settle ends an admitted arrival: reservation, journal, metrics. Called once, by finish.
 func (a *arrival) settle() {
 	a.settled = true
+	a.release()
 	now := a.s.now()
-	if a.out.result.Ending == "" {
-		a.out.result.Ending = dialect.EndCut
-	}
 	o := a.outcome(now)
-	if a.verdict != nil && a.ep.Class != dialect.Helper {
-		err := a.pool.Admission.Settle(a.settlement())
-		if err != nil {
-			a.s.o.Logger.Error("a reservation could not be settled", "request_id", a.id, "error", err)
-		}
-		a.s.metrics.estimated(a.verdict.PromptTokens, a.out.result.Usage.PromptTokens)
-	}
 	a.s.metrics.ended(o, a.label())
 	a.journal().Append(journal.Entry{At: now, Kind: journal.KindOutcome, Outcome: o})
 }
@@ -203,18 +217,23 @@ func (a *arrival) sloMet(o *journal.Outcome) bool {
 	}
 	ttft, tpot := millis(slo.TTFT), millis(slo.TPOT)
 	if !a.out.events {
-		return withinWhole(o, ttft, tpot, a.ep.Generates())
+		total := o.TotalMS
+		if !a.out.endedAt.IsZero() {
+			// A caller that takes its time to read is no fault of the engine's.
+			total = millis(a.out.endedAt.Sub(a.began))
+		}
+		return withinWhole(o, total, ttft, tpot, a.ep.Generates())
 	}
 	return (ttft == 0 || (o.TTFTMS != nil && *o.TTFTMS <= ttft)) && (tpot == 0 || o.TPOTMS == nil || *o.TPOTMS <= tpot)
 }
 
-func withinWhole(o *journal.Outcome, ttft, tpot float64, generates bool) bool {
+func withinWhole(o *journal.Outcome, total, ttft, tpot float64, generates bool) bool {
 	more := 0
 	if generates && o.CompletionTokens != nil {
 		more = max(*o.CompletionTokens-1, 0)
 	}
 	unlimited := ttft == 0 || (more > 0 && tpot == 0)
-	return unlimited || o.TotalMS <= ttft+tpot*float64(more)
+	return unlimited || total <= ttft+tpot*float64(more)
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

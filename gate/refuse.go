@@ -151,8 +151,16 @@ func wholeSeconds(d time.Duration) int {
 	return int((d + time.Second - 1) / time.Second)
 }
 
+// hurryAnswer bounds the writing of an answer that no outlet watches: a short one.
+func (a *arrival) hurryAnswer() {
+	if stall := a.s.o.WriteStall; stall > 0 {
+		_ = http.NewResponseController(a.w).SetWriteDeadline(time.Now().Add(stall))
+	}
+}
+
 func (a *arrival) answer(status int, body []byte) {
 	a.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	a.hurryAnswer()
 	a.w.WriteHeader(status)
 	// The caller may be gone; there is nobody left to tell.
 	_, _ = a.w.Write(body)

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -30,14 +31,14 @@ type flow struct {
 	cancel context.CancelFunc
 	pump   *pump
 	body   *payload
-	rc     *http.ResponseController
+	out    *outlet
 	filter *dialect.Filter
 	resp   *http.Response
 
 	// committed: a status was sent. kept: it was sent for a keep-alive, before the engine's own was known.
 	committed, kept bool
-	// closed: the filter was asked for its findings. lost: bytes could not be written to the caller.
-	closed, lost bool
+	// closed: the filter was asked for its findings.
+	closed bool
 	// pending is what came before that.
 	pending []byte
 	edge    edge
@@ -65,13 +66,51 @@ func (a *arrival) forward() {
 	}
 	ctx, cancel := context.WithCancel(a.r.Context())
 	defer cancel()
-	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}, rc: http.NewResponseController(a.w)}
+	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}, out: a.newOutlet()}
+	// Also when something panics: nothing may write to the caller once the handler has returned.
+	defer func() { _ = f.out.close() }()
 	f.pump = startPump(ctx, a.pool.Engine.Transport(), a.upstreamRequest(ctx, f.body))
 	f.first, f.alive = stopped(), stopped()
 	defer f.first.Stop()
 	defer f.alive.Stop()
 	f.rearm()
 	f.run()
+	// The engine is through with this request, whatever the caller still has to read.
+	cancel()
+	if f.body.drop() {
+		a.dropBody()
+	}
+	a.release()
+	f.drain()
+}
+
+func (a *arrival) newOutlet() *outlet {
+	return newOutlet(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), unsentOf(a.r.Context()))
+}
+
+// drain waits until the caller has everything, leaves, or stops reading.
+func (f *flow) drain() {
+	if f.out.started {
+		f.out.end()
+		select {
+		case <-f.out.done:
+		case <-f.a.r.Context().Done():
+		}
+	}
+	if err := f.out.close(); err != nil {
+		f.callerGone(err)
+	}
+}
+
+// callerGone ends a request whose caller does not get the whole answer.
+func (f *flow) callerGone(err error) {
+	a := f.a
+	a.out.result.Ending, a.out.err = dialect.EndCaller, ""
+	if errors.Is(err, errStalled) {
+		a.out.err = fmt.Sprintf("the caller read nothing for %s", a.s.o.WriteStall)
+	}
+	// Whoever only closed its sending half still reads: what it got must not end like a whole answer.
+	a.abort = true
 }
 
 // splice makes the body that the engine gets. For a moment there may be two of them; the budget knows.
@@ -124,37 +163,42 @@ func (a *arrival) reject(code reason.Code, message string, after time.Duration) 
 
 func (f *flow) run() {
 	// The head comes first even when a chunk is ready in the same instant: nil receives nothing.
-	var chunks <-chan chunk
+	var chunks chan chunk
 	for more := true; more; {
-		if f.resp != nil {
+		// A caller that is too far behind holds the engine back, and only then.
+		if chunks = nil; f.resp != nil && f.out.room() {
 			chunks = f.pump.chunks
 		}
 		select {
 		case <-f.ctx.Done():
 			f.left()
 			return
+		case <-f.out.failed:
+			f.left()
+			return
+		case <-f.out.space:
 		case h := <-f.pump.heads:
 			more = f.onHead(h)
 		case c := <-chunks:
 			more = f.onChunk(c)
 		case <-f.first.C:
-			more = f.commit()
+			f.commit()
 		case <-f.alive.C:
-			more = f.keepAlive()
+			f.keepAlive()
 		}
 	}
 }
 
 // left ends a request whose caller went away: the engine is told by cancelling, and what it produced so far counts.
-// A response that had been passed on whole stays whole.
+// A response that was passed on whole stays whole; drain finds out.
 func (f *flow) left() {
 	f.cancel()
-	f.closeFilter()
-	if f.lost || f.a.out.result.Ending != dialect.EndWhole {
-		f.a.out.result.Ending, f.a.out.err = dialect.EndCaller, ""
-		// Whoever only closed its sending half still reads: what it got must not end like a whole answer.
-		f.a.abort = true
+	rest := f.closeFilter()
+	if !f.committed || f.a.out.result.Ending != dialect.EndWhole {
+		f.callerGone(nil)
+		return
 	}
+	f.write(rest)
 }
 
 // closeFilter takes the filter's findings, once; rest is what it still held back.
@@ -196,7 +240,8 @@ func (f *flow) onHead(h head) (more bool) {
 		return false
 	}
 	if !a.out.events || h.resp.StatusCode != http.StatusOK || a.s.o.FirstEventWait < 0 {
-		return f.commit()
+		f.commit()
+		return true
 	}
 	f.first.Reset(a.s.o.FirstEventWait)
 	return true
@@ -263,7 +308,8 @@ func (f *flow) forwardBytes(data []byte) bool {
 	case f.misfit():
 		return true
 	case f.committed:
-		return f.write(data)
+		f.write(data)
+		return true
 	}
 	f.pending = append(f.pending, data...)
 	ev, seen := f.filter.FirstEvent()
@@ -272,7 +318,7 @@ func (f *flow) forwardBytes(data []byte) bool {
 		return false
 	}
 	if seen || len(f.pending) > maxPending {
-		return f.commit()
+		f.commit()
 	}
 	return true
 }
@@ -284,9 +330,9 @@ func (f *flow) misfit() bool {
 }
 
 // commit sends the status, the headers and what had been kept back.
-func (f *flow) commit() bool {
+func (f *flow) commit() {
 	if f.committed {
-		return true
+		return
 	}
 	f.committed = true
 	f.first.Stop()
@@ -305,37 +351,17 @@ func (f *flow) commit() bool {
 		streamHeader(h)
 	}
 	a.w.WriteHeader(status)
-	pending := f.pending
+	f.out.start(a.out.events || f.kept)
+	f.write(f.pending)
 	f.pending = nil
-	if len(pending) == 0 && (a.out.events || f.kept) {
-		return f.flush()
-	}
-	return f.write(pending)
 }
 
-// write passes bytes on at once. A caller that cannot be written to has left.
-func (f *flow) write(data []byte) bool {
+// write passes bytes on at once, but for a caller that is behind. One that cannot be written to has left: run sees it.
+func (f *flow) write(data []byte) {
 	if len(data) == 0 {
-		return true
+		return
 	}
 	f.edge.see(data)
-	if _, err := f.a.w.Write(data); err != nil {
-		f.lost = true
-		f.left()
-		return false
-	}
+	f.out.put(data)
 	f.rearm()
-	if f.a.out.events || f.kept {
-		return f.flush()
-	}
-	return true
-}
-
-func (f *flow) flush() bool {
-	if err := f.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		f.lost = true
-		f.left()
-		return false
-	}
-	return true
 }

@@ -144,6 +144,8 @@ type setup struct {
 	wrap    func(admission.Controlling) admission.Controlling
 	aliases []string
 	engine  string
+	// narrow gives connections from callers a small send buffer.
+	narrow bool
 }
 
 const admitAll = "policy: admit-all\n"
@@ -165,7 +167,15 @@ func newRig(t *testing.T, h http.HandlerFunc, change func(*setup)) *rig {
 		t.Fatal(err)
 	}
 	r.gate = gate
-	srv := httptest.NewServer(gate)
+	srv := httptest.NewUnstartedServer(gate)
+	if s.narrow {
+		srv.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			_ = c.(*net.TCPConn).SetWriteBuffer(4096)
+			return ctx
+		}
+	}
+	Prepare(srv.Config)
+	srv.Start()
 	r.srv = srv
 	r.url, r.addr = srv.URL, srv.Listener.Addr().String()
 	tr := &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true}

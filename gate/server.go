@@ -24,6 +24,8 @@ const (
 	DefaultBodyTimeout       = 60 * time.Second
 	DefaultHelperConcurrency = 8
 	DefaultFirstEventWait    = 10 * time.Second
+	DefaultWriteStall        = 60 * time.Second
+	DefaultMaxAheadBytes     = 64 << 20
 	// DefaultClass is the class of callers that have no other.
 	DefaultClass = "default"
 )
@@ -42,6 +44,8 @@ type Limits struct {
 	MaxBufferedBytes int64
 	// BodyTimeout is how long a body may take to arrive.
 	BodyTimeout time.Duration
+	// MaxAheadBytes is the most bytes of answers read ahead of slow callers, over all of them; one has at most 1 MiB.
+	MaxAheadBytes int64
 	// HelperConcurrency is how many helper calls may be at the engine at once.
 	HelperConcurrency int
 }
@@ -69,6 +73,9 @@ type Options struct {
 	Limits       Limits
 	// FirstEventWait is how long a stream's status waits for its first event; 0 means DefaultFirstEventWait, negative not at all.
 	FirstEventWait time.Duration
+	// WriteStall is how long a caller may read nothing of its answer before it counts as gone; 0 means DefaultWriteStall,
+	// negative for ever. However slowly a caller reads, it is never cut off while it does.
+	WriteStall time.Duration
 	// KeepAliveComment sends SSE comments (Anthropic: ping events) on streams silent for this long; 0 means never.
 	KeepAliveComment time.Duration
 	// OpenPaths opens paths that are blocked by default.
@@ -91,6 +98,7 @@ type Server struct {
 	paths   *dialect.Paths
 	byName  map[string]*Pool
 	buffers *budget
+	ahead   *budget
 	helpers chan struct{}
 	metrics *metrics
 	spaces  map[*Pool]*spacings
@@ -118,6 +126,7 @@ func New(o Options) (*Server, error) {
 	return &Server{
 		o: o, paths: paths, byName: byName, metrics: m, spaces: spaces,
 		buffers: &budget{max: o.Limits.MaxBufferedBytes},
+		ahead:   &budget{max: o.Limits.MaxAheadBytes},
 		helpers: make(chan struct{}, o.Limits.HelperConcurrency),
 	}, nil
 }
@@ -129,6 +138,8 @@ func withDefaults(o Options) Options {
 	set(&o.Limits.BodyTimeout, DefaultBodyTimeout)
 	set(&o.Limits.HelperConcurrency, DefaultHelperConcurrency)
 	set(&o.FirstEventWait, DefaultFirstEventWait)
+	set(&o.WriteStall, DefaultWriteStall)
+	set(&o.Limits.MaxAheadBytes, DefaultMaxAheadBytes)
 	set(&o.ModelNameInResponse, ModelAsked)
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -183,7 +194,7 @@ func names(pools []*Pool) (map[string]*Pool, error) {
 func checkLimits(o Options) error {
 	l := o.Limits
 	switch {
-	case l.MaxBodyBytes < 0 || l.MaxBufferedBytes < 0 || l.BodyTimeout < 0 || l.HelperConcurrency < 0 || o.KeepAliveComment < 0:
+	case l.MaxBodyBytes < 0 || l.MaxBufferedBytes < 0 || l.MaxAheadBytes < 0 || l.BodyTimeout < 0 || l.HelperConcurrency < 0 || o.KeepAliveComment < 0:
 		return errors.New("limits and the keep-alive interval must not be negative")
 	case l.MaxBufferedBytes < l.MaxBodyBytes:
 		return fmt.Errorf("max buffered bytes %d must be at least max body bytes %d, or the largest body could never be read",
@@ -227,6 +238,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := s.now()
 	a := &arrival{s: s, w: &writer{ResponseWriter: w}, r: r, id: s.o.NewID(), began: now, decideAt: now}
 	defer a.finish()
+	// The deadline of the answer before on this connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	a.walk()
 }
 

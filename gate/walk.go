@@ -50,6 +50,8 @@ type arrival struct {
 	decided  bool
 	admitted bool
 	settled  bool
+	// released: what it held of the engine was given back, which can be long before the caller has everything.
+	released bool
 	helper   bool
 	// abort: end the connection instead of the response, so that a cut body cannot pass for a whole one.
 	abort bool
@@ -300,6 +302,8 @@ func (a *arrival) finish() {
 		<-a.s.helpers
 	}
 	a.dropBody()
+	// net/http writes what it has kept back after this.
+	a.hurryAnswer()
 	if a.abort {
 		panic(http.ErrAbortHandler)
 	}

@@ -1,0 +1,292 @@
+package gate
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAhead is how far, in bytes, the relay reads an answer ahead of a caller that reads it slowly.
+	maxAhead = 1 << 20
+	// outletPiece is how much is written at a time: what a slow caller must take for a write to have got on.
+	outletPiece = 4 << 10
+	// spareBytes is the largest buffer that an outlet keeps for the next bytes.
+	spareBytes = 64 << 10
+	// httpBuffer is how many bytes net/http may keep back until the handler returns; a longer body has begun to be sent.
+	httpBuffer = 2 << 10
+)
+
+var (
+	errLeftOver    = errors.New("the caller left before everything was written")
+	errStalled     = errors.New("the caller stopped reading")
+	errWriterPanic = errors.New("the connection to the caller panicked")
+)
+
+// outlet writes an answer to its caller in a goroutine of its own, so that a caller that reads slowly, or not at all,
+// does not keep the relay from seeing how the engine ends. put, room, end and stop are for one other goroutine. After
+// start nothing else may write to w until done is closed.
+type outlet struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+	// shared bounds what all outlets hold together. One chunk each may always be held.
+	shared *budget
+	// stall is how long a write may make no progress; 0 means for ever. unsent tells how many bytes the kernel has not
+	// got rid of, where that is known: it falls while a slow caller reads, long before a write returns.
+	stall  time.Duration
+	unsent func() (int, bool)
+	// eager flushes after everything that is put: for streams.
+	eager bool
+
+	started bool
+	wake    chan struct{}
+	// space tells that there may be room again; failed is closed when nothing can be written any more.
+	space  chan struct{}
+	failed chan struct{}
+	done   chan struct{}
+
+	mu    sync.Mutex
+	queue []byte
+	spare []byte
+	held  int64
+	total int64
+	flush bool
+	// ended: nothing more is put. last: what net/http kept back was flushed after that.
+	ended   bool
+	last    bool
+	writing bool
+	err     error
+	watch   watch
+}
+
+func newOutlet(w http.ResponseWriter, shared *budget, stall time.Duration, unsent func() (int, bool)) *outlet {
+	return &outlet{w: w, rc: http.NewResponseController(w), shared: shared, stall: stall, unsent: unsent,
+		wake: make(chan struct{}, 1), space: make(chan struct{}, 1), failed: make(chan struct{}), done: make(chan struct{})}
+}
+
+// start begins to write; the status has been sent.
+func (o *outlet) start(eager bool) {
+	o.started, o.eager, o.flush = true, eager, eager
+	go o.run()
+}
+
+// put takes a copy of data to be written. What cannot be written any more is dropped.
+func (o *outlet) put(data []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return
+	}
+	o.queue = append(o.queue, data...)
+	o.flush = o.eager
+	o.held += int64(len(data))
+	o.shared.owe(int64(len(data)))
+	signal(o.wake)
+}
+
+// room reports whether more may be put: little is held here, or little everywhere. space tells when to ask again.
+func (o *outlet) room() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.held == 0 || o.held < maxAhead && o.shared.spare()
+}
+
+// behind reports whether something waits to be written.
+func (o *outlet) behind() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.held > 0
+}
+
+// end says that nothing more is put; done is closed when everything is written.
+func (o *outlet) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	signal(o.wake)
+}
+
+// stop gives up what is not written yet. A write that is under way is cut off, unless it has just succeeded.
+func (o *outlet) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.held > 0 && !o.writing {
+		o.fail(errLeftOver)
+	}
+	o.ended = true
+	if o.writing {
+		o.cut()
+	}
+	signal(o.wake)
+}
+
+// close stops and waits; the outlet is gone when it returns. It returns why not everything was written, or nil.
+func (o *outlet) close() error {
+	if !o.started {
+		return nil
+	}
+	o.stop()
+	<-o.done
+	return o.err
+}
+
+// cut makes the write under way fail. The lock is held.
+func (o *outlet) cut() { _ = o.rc.SetWriteDeadline(time.Unix(1, 0)) }
+
+// fail notes the first error and lets go of everything held. The lock is held.
+func (o *outlet) fail(err error) {
+	if o.err != nil {
+		return
+	}
+	o.err = err
+	o.shared.give(o.held)
+	o.held, o.queue, o.spare = 0, nil, nil
+	close(o.failed)
+}
+
+func (o *outlet) run() {
+	defer close(o.done)
+	defer o.watch.stop()
+	defer func() {
+		// A defect below us must cost this request, not the whole gate.
+		if recover() != nil {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.writing = false
+			o.fail(errWriterPanic)
+		}
+	}()
+	for {
+		batch, flush, more := o.next()
+		if len(batch) > 0 || flush {
+			o.write(batch, flush)
+			continue
+		}
+		if !more {
+			return
+		}
+		<-o.wake
+	}
+}
+
+// next takes what there is to do; more is false when nothing will come after it.
+func (o *outlet) next() (batch []byte, flush, more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err != nil {
+		return nil, false, false
+	}
+	batch, flush = o.queue, o.flush
+	o.queue, o.spare, o.flush = o.spare[:0], nil, false
+	if len(batch) == 0 && !flush && o.ended && o.total > httpBuffer && !o.last {
+		// net/http would write the last bytes after the handler has returned, where nobody sees them stall.
+		o.last, flush = true, true
+	}
+	if o.writing = len(batch) > 0 || flush; o.writing {
+		o.watch.start(o)
+	}
+	return batch, flush, !o.ended
+}
+
+// write passes a batch on, piece by piece, under the eyes of the watch.
+func (o *outlet) write(batch []byte, flush bool) {
+	for rest := batch; len(rest) > 0; {
+		piece := rest[:min(len(rest), outletPiece)]
+		_, err := o.w.Write(piece)
+		if rest = rest[len(piece):]; !o.wrote(len(piece), err) {
+			return
+		}
+	}
+	if flush {
+		if err := o.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) && !o.wrote(0, err) {
+			return
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing = false
+	if cap(batch) <= spareBytes {
+		o.spare = batch[:0]
+	}
+}
+
+// wrote notes how a write went, and reports whether to go on.
+func (o *outlet) wrote(n int, err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil {
+		if o.watch.struck {
+			err = errStalled
+		}
+		o.writing = false
+		o.fail(err)
+		return false
+	}
+	o.held -= int64(n)
+	o.total += int64(n)
+	o.shared.give(int64(n))
+	signal(o.space)
+	return true
+}
+
+// watch looks, while an outlet writes, whether it gets on. It is guarded by the outlet's lock.
+type watch struct {
+	timer *time.Timer
+	// total and unsent are what was seen at time at.
+	total  int64
+	unsent int
+	at     time.Time
+	struck bool
+}
+
+// start looks at a batch from now on. The lock is held.
+func (w *watch) start(o *outlet) {
+	if o.stall <= 0 {
+		return
+	}
+	w.total, w.unsent, w.at = o.total, 0, time.Now()
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.every(o), func() { w.look(o) })
+		return
+	}
+	w.timer.Reset(w.every(o))
+}
+
+func (w *watch) every(o *outlet) time.Duration { return max(o.stall/4, time.Millisecond) }
+
+// look cuts a write off that has made no progress for the time allowed.
+func (w *watch) look(o *outlet) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.writing {
+		return
+	}
+	now := time.Now()
+	unsent := 0
+	if o.unsent != nil {
+		unsent, _ = o.unsent()
+	}
+	if o.total != w.total || unsent != w.unsent {
+		w.total, w.unsent, w.at = o.total, unsent, now
+	}
+	if now.Sub(w.at) >= o.stall {
+		w.struck = true
+		o.cut()
+		return
+	}
+	w.timer.Reset(w.every(o))
+}
+
+func (w *watch) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
