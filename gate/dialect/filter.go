@@ -152,6 +152,19 @@ func (f *Filter) Close() (rest []byte, r Result) {
 	return rest, r
 }
 
+// StreamError is the package's StreamError for this response: where the dialect's clients hold all events to the identity
+// that the first one told, the error has it.
+func (f *Filter) StreamError(status int, message string) []byte {
+	if f.o.Endpoint.Kind != KindResponses {
+		return StreamError(f.o.Endpoint.Family, f.o.Endpoint.Kind, status, message)
+	}
+	id := f.obs.identity
+	if f.o.RewriteModel != "" && id.model != "" {
+		id.model = f.o.RewriteModel
+	}
+	return responsesError(id, status, message)
+}
+
 // finish evaluates an event that lacks its blank line, as some engines' last one does, and returns what was held.
 func (f *Filter) finish() []byte {
 	if f.ed != nil {

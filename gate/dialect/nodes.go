@@ -18,6 +18,8 @@ const (
 	nodeErrorCode
 	nodeErrorType
 	nodeResponse
+	nodeResponseID
+	nodeCreatedAt
 	nodeStatus
 	nodeIncomplete
 	nodeReason
@@ -49,6 +51,7 @@ var children = [nodeCachedTokens + 1]map[string]node{
 	nodeDetailItem: {"msg": nodeErrorMessage},
 	nodeError:      {"message": nodeErrorMessage, "code": nodeErrorCode, "type": nodeErrorType},
 	nodeResponse: {
+		"id": nodeResponseID, "created_at": nodeCreatedAt,
 		"model": nodeModel, "error": nodeError, "status": nodeStatus, "incomplete_details": nodeIncomplete, "usage": nodeUsage,
 	},
 	nodeIncomplete: {"reason": nodeReason},

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"strconv"
 )
 
 // maxChoices bounds how many choices are told apart; above it they are taken as finished when any is.
@@ -46,11 +47,24 @@ type observer struct {
 	finishError    bool
 	terminal       bool
 
+	// identity is what a response of the responses dialect is known by, as its first event said.
+	identity responseIdentity
+
 	failed       bool
 	errorCode    int
 	errorMessage string
 	unreadable   bool
 }
+
+// responseIdentity is what clients hold all events of one response to.
+type responseIdentity struct {
+	id, model string
+	// createdAt is a JSON number as the engine wrote it; "" when it said none.
+	createdAt string
+}
+
+// maxIdentity bounds each part of an identity in bytes; a longer one is not kept.
+const maxIdentity = 256
 
 // eventFacts is what one event says.
 type eventFacts struct {
@@ -141,6 +155,10 @@ func (o *observer) text(n node, raw []byte, length int) {
 		if o.kind == KindResponses && o.finish != "max_output_tokens" {
 			o.aborted = true
 		}
+	case nodeResponseID:
+		o.identity.id = keep(o.identity.id, raw, length)
+	case nodeModel:
+		o.identity.model = keep(o.identity.model, raw, length)
 	case nodeStatus:
 		if o.kind == KindResponses {
 			o.setStatus(raw)
@@ -169,6 +187,8 @@ func (o *observer) literal(n node, raw []byte) {
 		return
 	}
 	switch n {
+	case nodeCreatedAt:
+		o.identity.createdAt = strconv.Itoa(value.n)
 	case nodeIndex:
 		o.ev.choice = value.n
 	case nodeErrorCode:
@@ -186,6 +206,14 @@ func (o *observer) literal(n node, raw []byte) {
 	case nodeCacheCreation:
 		o.cacheCreation = value
 	}
+}
+
+// keep is the string raw of the given length as written, or what was kept before when there is one.
+func keep(before string, raw []byte, length int) string {
+	if before != "" || length > maxIdentity {
+		return before
+	}
+	return unescape(raw)
 }
 
 // number reads a count; anything but a whole number from 0 to 2^31 is no count.

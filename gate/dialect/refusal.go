@@ -25,30 +25,34 @@ func Refusal(f Family, c reason.Code, status int, message, param string) (conten
 }
 
 // StreamError builds what ends a stream that has already begun: an error event in the shape of the operation,
-// followed by the terminal mark where the dialect has one.
+// followed by the terminal mark where the dialect has one. (*Filter).StreamError knows more and is to be preferred
+// where a response has begun.
 func StreamError(f Family, kind Kind, status int, message string) []byte {
 	switch {
 	case f == Anthropic:
 		e := anthropicEnvelope{Type: "error", Error: anthropicError{anthropicType(status), message}}
 		return event("error", encode(e))
 	case kind == KindResponses:
-		return responsesError(status, message)
+		return responsesError(responseIdentity{}, status, message)
 	}
 	e := openAIEnvelope{openAIError{Message: message, Type: openAIType(status), Code: status}}
 	return append(event("", encode(e)), "data: [DONE]\n\n"...)
 }
 
 // responsesError sends both an error event, which SDKs raise, and response.failed, which ends the state machine
-// of clients that follow the response object.
-func responsesError(status int, message string) []byte {
+// of clients that follow the response object. These stop at once when its id is not the one they know.
+func responsesError(id responseIdentity, status int, message string) []byte {
 	type failure struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
 	type response struct {
-		Object string  `json:"object"`
-		Status string  `json:"status"`
-		Error  failure `json:"error"`
+		ID        string      `json:"id,omitempty"`
+		Object    string      `json:"object"`
+		CreatedAt json.Number `json:"created_at,omitempty"`
+		Model     string      `json:"model,omitempty"`
+		Status    string      `json:"status"`
+		Error     failure     `json:"error"`
 	}
 	first := event("error", encode(struct {
 		Type    string  `json:"type"`
@@ -59,7 +63,7 @@ func responsesError(status int, message string) []byte {
 	return append(first, event("response.failed", encode(struct {
 		Type     string   `json:"type"`
 		Response response `json:"response"`
-	}{"response.failed", response{"response", "failed", failure{openAIType(status), message}}}))...)
+	}{"response.failed", response{id.id, "response", json.Number(id.createdAt), id.model, "failed", failure{openAIType(status), message}}}))...)
 }
 
 type openAIEnvelope struct {
