@@ -152,6 +152,9 @@ func TestNegativeDrainAndGraceMeanNoWait(t *testing.T) {
 			}
 		}})
 		w.want(w.after(time.Second), Ready, "")
+		if args := strings.Join(w.Status().Command, " "); !strings.Contains(args, "--shutdown-timeout 0 ") {
+			t.Errorf("command %q; want the engine not to drain either", args)
+		}
 		w.stop()
 		w.want(w.after(100*time.Millisecond), Stopped, "")
 		w.finish("launch", "token", "ready", "drain", "SIGTERM", "SIGKILL")

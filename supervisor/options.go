@@ -67,7 +67,8 @@ type Options struct {
 	SilenceTimeout time.Duration
 	// DrainTimeout bounds BeforeStop; default 60 s. Negative means no wait: BeforeStop is called with a context that has ended.
 	DrainTimeout time.Duration
-	// StopGrace is the time from SIGTERM to SIGKILL. Default 30 s; the engine's own drain gets 10 s less. Negative means none.
+	// StopGrace is the time from SIGTERM to SIGKILL. Default 30 s; the engine's own drain gets 10 s less, and no more
+	// than DrainTimeout. Negative means none.
 	StopGrace time.Duration
 	// ReapTimeout is how long killed processes may take to disappear before the state is Wedged; default 30 s.
 	ReapTimeout time.Duration

@@ -131,8 +131,10 @@ func (o Options) finish(s *spec) {
 	}
 }
 
-// engineDrain is how long the engine's own drain may take after SIGTERM.
-func (o Options) engineDrain() time.Duration { return max(o.StopGrace-10*time.Second, 0) }
+// engineDrain is how long the engine's own drain may take after SIGTERM: no longer than ours, which was for the same requests.
+func (o Options) engineDrain() time.Duration {
+	return min(max(o.StopGrace-10*time.Second, 0), o.DrainTimeout)
+}
 
 // seconds writes a duration as whole seconds, rounded up.
 func seconds(d time.Duration) string { return strconv.Itoa(int((d + time.Second - 1) / time.Second)) }
