@@ -285,6 +285,10 @@ func (f *flow) tell(status int, message string) {
 	if gap := f.edge.close(); gap != "" {
 		f.write([]byte(gap))
 	}
+	if f.filter != nil {
+		f.write(f.filter.StreamError(status, message))
+		return
+	}
 	f.write(dialect.StreamError(f.a.ep.Family, f.a.ep.Kind, status, message))
 }
 
