@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -442,5 +443,32 @@ func TestExternalEngineIsAskedByItsOwnName(t *testing.T) {
 		if g := w.gatePool(); g.Model != "short" || g.EngineModel != want {
 			t.Errorf("%s: callers say %s, the engine %s", kind, g.Model, g.EngineModel)
 		}
+	}
+}
+
+func TestQuietStartStillTellsWhatNobodyMayMiss(t *testing.T) {
+	for _, withLines := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, needsNothing)
+			var log syncBuffer
+			w.logger, w.quiet = slog.New(slog.NewTextHandler(&log, nil)), !withLines
+			w.watching(t)
+			exit := &supervisor.Exit{At: time.Now(), Text: "exit status 1", Cause: "out of GPU memory", Hint: "lower --gpu-memory-utilization"}
+			for range 2 {
+				w.engine.set(func(st *supervisor.Status) { st.State, st.Text, st.LastExit = supervisor.Failed, "died", exit })
+				synctest.Wait()
+			}
+			w.engine.set(func(st *supervisor.Status) {
+				st.State, st.Simulated, st.ReadyAt = supervisor.Ready, true, time.Now()
+			})
+			synctest.Wait()
+			w.scrapedNow()
+			want := map[bool]int{false: 1, true: 0}[withLines]
+			for _, text := range []string{"SIMULATED ENGINE: answers are made up", "out of GPU memory", "lower --gpu-memory-utilization"} {
+				if n := strings.Count(log.String(), text); n != want {
+					t.Errorf("%q is told %d times, want %d:\n%s", text, n, want, log.String())
+				}
+			}
+		})
 	}
 }

@@ -180,9 +180,9 @@ func (r *reloader) reload(source string, about scope) (api.ReloadResult, error) 
 		// The policy was taken; the configuration file is still refused, and the banner must go on saying so.
 		state = *r.refused
 		if len(r.pending) > 0 {
-			note := "; not changed, since the configuration file differs there: " + strings.Join(r.pending, ", ")
-			res.Text += note
-			r.logger.Warn("policy read"+note, "source", source)
+			waiting := strings.Join(r.pending, ", ")
+			res.Text += "; not changed, since the configuration file differs there: " + waiting
+			r.logger.Warn("the policy was read; the configuration file has settings that wait", "source", source, "settings", waiting)
 		}
 	}
 	r.state.Store(&state)

@@ -17,7 +17,7 @@ import (
 	"admitd/internal/strict"
 )
 
-// maxRing bounds the entries kept in memory: each takes about 4 KiB, with its trace and signals.
+// maxRing bounds the entries kept in memory: each takes up to about 4 KiB, with its trace and signals.
 const maxRing = 1_000_000
 
 // idPattern is what names of keys and tenants are made of, as package gate/quota takes them.
@@ -291,7 +291,7 @@ func (c Config) checkRest(k *checker) {
 		k.add("journal.ring", "%d is too few; the least is 100", c.Journal.Ring)
 	}
 	if c.Journal.Ring > maxRing {
-		k.add("journal.ring", "%d is too many; the most is %d, which takes about 4 GiB of memory once full", c.Journal.Ring, maxRing)
+		k.add("journal.ring", "%d is too many; the most is %d, which can take 4 GiB of memory", c.Journal.Ring, maxRing)
 	}
 	if c.Journal.MaxBytes < 1<<20 {
 		k.add("journal.max_bytes", "%s is too small; the least is 1MiB", c.Journal.MaxBytes)

@@ -124,7 +124,7 @@ type GPU struct {
 
 // Journal configures the decision record.
 type Journal struct {
-	Ring     int    `yaml:"ring" doc:"Entries kept in memory." reload:"process"`
+	Ring     int    `yaml:"ring" doc:"Entries kept in memory, 100 to 1000000; each takes up to about 4 KiB." reload:"process"`
 	Dir      string `yaml:"dir" doc:"Folder for the record on disk (JSON Lines); empty means memory only." show:"yes" reload:"process"`
 	MaxBytes Bytes  `yaml:"max_bytes" doc:"Size at which a file of the record is rotated." reload:"process"`
 }

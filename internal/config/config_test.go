@@ -40,7 +40,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"relay: {open_paths: [{path: /nothing, class: helper}]}\n", `relay.open_paths.0.path: cannot open "/nothing": admitd knows no such engine path`},
 		{"relay: {open_paths: [{path: /tokenize, class: helper}]}\n", "it is not blocked but helper already"},
 		{"relay: {open_paths: [{path: /version, class: helper}, {path: /version, class: helper}]}\n", "/version stands in the list twice"},
-		{"journal: {ring: 1000001}\n", "f:1:11: journal.ring: 1000001 is too many; the most is 1000000, which takes about 4 GiB"},
+		{"journal: {ring: 1000001}\n", "f:1:11: journal.ring: 1000001 is too many; the most is 1000000, which can take 4 GiB"},
 		{"limits:\n  max_body: 32MB\n", `f:2:13: limits.max_body: "32MB" is not a size such as 32MiB`},
 		{"keys: [{id: a b, sha256: x}]\n", "keys.0.id: needs 1 to 64 of letters"},
 		{"keys:\n  - {id: a, sha256: " + strings.Repeat("ab", 32) + "}\n  - {id: b, sha256: " + strings.Repeat("AB", 32) + "}\n", "f:3:13: keys.1.sha256: the same key stands in the list twice"},

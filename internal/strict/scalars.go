@@ -48,7 +48,7 @@ func scalars(file, path string, n ast.Node, t reflect.Type, found []Place) []Pla
 // complaint says what is wrong with a scalar for a type, "" when nothing that the library would not say itself.
 func complaint(n ast.Node, t reflect.Type) string {
 	value := n.GetToken().Value
-	if u, ok := reflect.New(t).Interface().(yaml.BytesUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[yaml.BytesUnmarshaler](reflect.New(t)); ok {
 		if err := u.UnmarshalYAML([]byte(value)); err != nil {
 			return err.Error()
 		}

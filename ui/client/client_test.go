@@ -81,8 +81,8 @@ func TestErrorsSayWhatToDoAboutThem(t *testing.T) {
 		if !errors.As(err, &pe) || pe.Status != c.status || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%d %s: %v", c.status, c.body, err)
 		}
-		if errors.Is(err, ErrUnreachable) != (c.is == ErrUnreachable) {
-			t.Errorf("%d counts as unreachable: %v", c.status, c.is != ErrUnreachable)
+		if want := errors.Is(c.is, ErrUnreachable); errors.Is(err, ErrUnreachable) != want {
+			t.Errorf("%d counts as unreachable: %v", c.status, !want)
 		}
 	}
 }
