@@ -1,5 +1,7 @@
 package dialect
 
+import "slices"
+
 // maxHeld bounds what is held back of an event that may have to be dropped. A chunk with usage alone takes less
 // than a kilobyte; what grows beyond the bound is something else and is let go.
 const maxHeld = 64 << 10
@@ -19,6 +21,10 @@ type editor struct {
 	out     []byte
 	// held is where in out the undecided event begins; -1 when there is none.
 	held int
+	// tail is true when held is not the beginning of an event but the closing bracket of the one before, into which a
+	// field of the undecided event may have to go; next is then where behind held that event begins, 0 before it has.
+	tail bool
+	next int
 	// carry is the undecided part of earlier chunks.
 	carry []byte
 	// lf says what becomes of a line feed that comes next and belongs to the line end before it.
@@ -48,7 +54,7 @@ func (e *editor) end() []byte {
 	e.advance(len(e.chunk))
 	e.chunk = nil
 	if e.held >= 0 && len(e.out)-e.held > maxHeld {
-		e.held = -1
+		e.release()
 	}
 	if e.held < 0 {
 		return e.out
@@ -92,11 +98,28 @@ func (e *editor) startEvent(at int) {
 	if e == nil {
 		return
 	}
-	if e.hold {
-		e.advance(at)
-		e.held = len(e.out)
+	if !e.hold {
+		return
 	}
+	e.advance(at)
+	if e.tail {
+		e.next = len(e.out) - e.held
+		return
+	}
+	e.held = len(e.out)
 }
+
+// holdTail holds the end of an event, from its closing bracket on, until it is known what the next one is.
+func (e *editor) holdTail(at int) {
+	if e == nil || !e.hold {
+		return
+	}
+	e.advance(at)
+	e.held, e.tail, e.next = len(e.out), true, 0
+}
+
+// release lets go of all that is held.
+func (e *editor) release() { e.held, e.tail, e.next = -1, false, 0 }
 
 // keepLine lets go of what stands before the event's data, such as comments.
 func (e *editor) keepLine(end int) {
@@ -104,28 +127,36 @@ func (e *editor) keepLine(end int) {
 		return
 	}
 	e.advance(end)
+	e.release()
 	e.held, e.lf = len(e.out), lfFreed
 }
 
 // keepEvent decides that the event stays.
 func (e *editor) keepEvent() {
 	if e != nil {
-		e.held = -1
+		e.release()
 	}
 }
 
-// endEvent ends the event behind its blank line.
-func (e *editor) endEvent(end int, drop bool) {
+// endEvent ends the event behind its blank line. print is the fingerprint of an event to drop, "" when it has none: it
+// goes into the event before, where it would have stood.
+func (e *editor) endEvent(end int, drop bool, print string) {
 	if e == nil {
 		return
 	}
 	e.cutting = false
 	e.advance(end)
+	if e.tail && e.next == 0 {
+		return // the event whose tail is held
+	}
 	if drop && e.held >= 0 {
-		e.out = e.out[:e.held]
+		e.out = e.out[:e.held+e.next]
+		if e.tail && print != "" {
+			e.out = slices.Insert(e.out, e.held, []byte(`,"system_fingerprint":"`+print+`"`)...)
+		}
 		e.lf = lfDropped
 	}
-	e.held = -1
+	e.release()
 }
 
 // endLine is called at every line end, before what the line means is known.

@@ -8,7 +8,9 @@ type FilterOptions struct {
 	// Status is the engine's HTTP status; 0 means 200.
 	Status int
 	// StripUsage drops the chunk that holds nothing but usage, for callers who did not ask for it. It is for chat
-	// and completions streams whose request was changed by Edits.IncludeUsage.
+	// and completions streams whose request was changed by Edits.IncludeUsage. The chunk's system_fingerprint goes back
+	// to the chunk with the last finish reason, where vLLM sends it when not asked for usage. (With several choices
+	// vLLM then sends it with each of their finish reasons; those before the last one stay without.)
 	StripUsage bool
 	// RewriteModel replaces the model name in bodies and events; "" leaves it.
 	RewriteModel string
@@ -68,7 +70,7 @@ func NewFilter(o FilterOptions) *Filter {
 
 // Feed takes the next bytes of the response and returns those to forward now. When neither StripUsage nor
 // RewriteModel is set that is p itself, untouched; otherwise a slice that is valid until the next call. At most
-// 64 KiB are held back, and only of an event that may have to be dropped.
+// 64 KiB are held back, and only of an event that may have to be dropped, with the closing bracket before it.
 func (f *Filter) Feed(p []byte) []byte {
 	if f.closed || len(p) == 0 {
 		return p

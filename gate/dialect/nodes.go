@@ -23,6 +23,7 @@ const (
 	nodeStatus
 	nodeIncomplete
 	nodeReason
+	nodeFingerprint // moves to the usage chunk when usage is asked for
 	nodeChoices
 	nodeChoice
 	nodeIndex
@@ -46,7 +47,7 @@ var children = [nodeCachedTokens + 1]map[string]node{
 		"object": nodeObject, "type": nodeType, "model": nodeModel, "message": nodeMessage, "code": nodeCode,
 		"detail": nodeDetail, "error": nodeError, "response": nodeResponse, "status": nodeStatus,
 		"incomplete_details": nodeIncomplete, "choices": nodeChoices, "delta": nodeEventDelta,
-		"stop_reason": nodeStop, "usage": nodeUsage,
+		"stop_reason": nodeStop, "usage": nodeUsage, "system_fingerprint": nodeFingerprint,
 	},
 	nodeDetailItem: {"msg": nodeErrorMessage},
 	nodeError:      {"message": nodeErrorMessage, "code": nodeErrorCode, "type": nodeErrorType},

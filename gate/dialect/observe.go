@@ -79,7 +79,10 @@ type eventFacts struct {
 	code, plainCode int
 	choice          int
 	choiceFinished  bool
-	typeCode        int
+	// finish is true when a choice of this event has a finish reason; print is its fingerprint as written.
+	finish   bool
+	print    string
+	typeCode int
 }
 
 // choiceSet is a set of choice indexes.
@@ -134,6 +137,14 @@ func (o *observer) leave(n node) {
 	}
 }
 
+// rootEnd is called at the bracket that ends an event's object. Behind the last finish reason vLLM sends the chunk that
+// is dropped, with the fingerprint that would stand here had nobody asked for usage.
+func (o *observer) rootEnd(at int) {
+	if o.streaming && o.ev.finish && o.ev.print == "" && o.allFinished() {
+		o.ed.holdTail(at)
+	}
+}
+
 // text is called for a string that matters: its beginning as written and its whole length.
 func (o *observer) text(n node, raw []byte, length int) {
 	switch n {
@@ -145,8 +156,13 @@ func (o *observer) text(n node, raw []byte, length int) {
 		o.ev.flat = o.ev.flat || string(raw) == "error"
 	case nodeType:
 		o.ev.kind = eventTypeOf(raw)
+	case nodeFingerprint:
+		// A line end, which data on two lines can put into a string, would break the line that it is put into.
+		if length <= maxIdentity && !bytes.ContainsAny(raw, "\r\n") {
+			o.ev.print = string(raw)
+		}
 	case nodeFinish:
-		o.ev.choiceFinished = true
+		o.ev.choiceFinished, o.ev.finish = true, true
 		o.setFinish(raw)
 	case nodeStop:
 		o.setFinish(raw)

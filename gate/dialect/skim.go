@@ -94,7 +94,7 @@ func (s *skimmer) token(c byte, at int) {
 		case '"':
 			s.keyLen, s.state = 0, skimInName
 		case '}':
-			s.pop()
+			s.pop(at)
 		default:
 			s.state = skimBad
 		}
@@ -104,11 +104,11 @@ func (s *skimmer) token(c byte, at int) {
 			s.state = skimValue
 		}
 	case skimAfter:
-		s.after(c)
+		s.after(c, at)
 	}
 }
 
-func (s *skimmer) after(c byte) {
+func (s *skimmer) after(c byte, at int) {
 	array := s.stack[s.depth-1].array
 	switch {
 	case c == ',' && array:
@@ -116,7 +116,7 @@ func (s *skimmer) after(c byte) {
 	case c == ',':
 		s.state = skimName
 	case c == ']' && array, c == '}' && !array:
-		s.pop()
+		s.pop(at)
 	default:
 		s.state = skimBad
 	}
@@ -142,7 +142,7 @@ func (s *skimmer) open(c byte, at int) {
 			s.ed.cut(at)
 		}
 	case c == ']' && s.depth > 0 && s.stack[s.depth-1].array:
-		s.pop()
+		s.pop(at)
 	case c == '-' || '0' <= c && c <= '9' || c == 't' || c == 'f' || c == 'n':
 		s.val[0], s.valLen, s.state = c, 1, skimLiteral
 	default:
@@ -150,9 +150,13 @@ func (s *skimmer) open(c byte, at int) {
 	}
 }
 
-func (s *skimmer) pop() {
+// pop ends the innermost container at its closing bracket.
+func (s *skimmer) pop(at int) {
 	s.depth--
 	s.obs.leave(s.stack[s.depth].node)
+	if s.depth == 0 {
+		s.obs.rootEnd(at)
+	}
 	s.closed()
 }
 

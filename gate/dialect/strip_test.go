@@ -12,6 +12,11 @@ import (
 // TestStripUsage: the chunk with usage alone goes, and nothing else, whatever the line ends are.
 func TestStripUsage(t *testing.T) {
 	const usage = `{"model":"m","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":6}}`
+	const printed = `{"model":"m","choices":[],"usage":{"prompt_tokens":5},"system_fingerprint":"f\"\u00e9"}`
+	stopPrinted := strings.TrimSuffix(stop, "}") + `,"system_fingerprint":"f\"\u00e9"}`
+	second := func(delta, finish string) string {
+		return `{"choices":[{"index":1,"delta":{` + delta + `},"finish_reason":` + finish + `}]}`
+	}
 	tests := []struct {
 		name     string
 		in, want []byte
@@ -28,6 +33,19 @@ func TestStripUsage(t *testing.T) {
 		{"error with usage", sse(`{"choices":[],"usage":{"prompt_tokens":5},"error":{"message":"x"}}`), sse(`{"choices":[],"usage":{"prompt_tokens":5},"error":{"message":"x"}}`)},
 		{"cut inside it", []byte("data: " + usage[:60]), []byte("data: " + usage[:60])},
 		{"without a blank line at the end", append(sse(word), "data: "+usage...), sse(word)},
+		{"fingerprint moves to where it would have been", sse(word, stop, printed, done), sse(word, stopPrinted, done)},
+		{"fingerprint with white space", sse(strings.TrimSuffix(stop, "}")+" }", printed, done), sse(strings.TrimSuffix(stop, "}")+` ,"system_fingerprint":"f\"\u00e9"}`, done)},
+		{"fingerprint that is there", sse(word, stopPrinted, printed, done), sse(word, stopPrinted, done)},
+		{"fingerprint null", sse(word, stop, `{"choices":[],"usage":{},"system_fingerprint":null}`, done), sse(word, stop, done)},
+		{"fingerprint far too long", sse(stop, `{"choices":[],"usage":{},"system_fingerprint":"`+strings.Repeat("x", 300)+`"}`, done), sse(stop, done)},
+		{"fingerprint cut in two lines", []byte("data: " + stop + "\n\ndata: {\"choices\":[],\"usage\":{},\"system_fingerprint\":\"a\ndata: b\"}\n\n"), sse(stop)},
+		{"fingerprint of a chunk that stays", sse(stop, `{"choices":[],"system_fingerprint":"f"}`, done), sse(stop, `{"choices":[],"system_fingerprint":"f"}`, done)},
+		{"fingerprint behind a comment", append(append(sse(stop), ": ping\n\n"...), sse(printed, done)...), append(append(sse(stop), ": ping\n\n"...), sse(done)...)},
+		{"fingerprint, of two choices the last to end", sse(word, second(`"content":"b"`, "null"), stop, second("", `"stop"`), printed, done),
+			sse(word, second(`"content":"b"`, "null"), stop, strings.TrimSuffix(second("", `"stop"`), "}")+`,"system_fingerprint":"f\"\u00e9"}`, done)},
+		{"fingerprint without a blank line at the end", append(sse(stop), "data: "+printed...), sse(stopPrinted)},
+		{"cut behind the finish reason", sse(word, stop), sse(word, stop)},
+		{"cut inside the chunk to drop", append(sse(stop), "data: "+printed[:40]...), append(sse(stop), "data: "+printed[:40]...)},
 		{"comments stay", append([]byte(": a\n: b\n"), sse(usage, done)...), append([]byte(": a\n: b\n"), sse(done)...)},
 		{"all lines of the event go", append([]byte("id: 7\n: b\n"), sse(usage, done)...), sse(done)},
 		{"data on two lines", []byte("data: {\"choices\":[],\ndata:\"usage\":{\"prompt_tokens\":5}}\n\ndata: [DONE]\n\n"), sse(done)},
@@ -64,6 +82,24 @@ func TestStripHoldsNothingElse(t *testing.T) {
 	}
 	if got := f.Feed([]byte(": no JSON" + strings.Repeat("x", 2*maxHeld))); len(got) <= 2*maxHeld {
 		t.Errorf("%d bytes forwarded of what is far too long for usage alone", len(got))
+	}
+}
+
+// TestStripHoldsTheLastBracketOnly: the answer is out, with its finish reason, before the next chunk comes; one of two
+// choices that ends is not even held for its last byte.
+func TestStripHoldsTheLastBracketOnly(t *testing.T) {
+	f := NewFilter(FilterOptions{Endpoint: endpoint(t, "/v1/chat/completions"), Stream: true, StripUsage: true})
+	want := strings.TrimSuffix(string(sse(stop)), "}\n\n")
+	if got := f.Feed(sse(stop)); string(got) != want {
+		t.Errorf("forwarded %q, want %q", got, want)
+	}
+	if got := f.Feed([]byte("data: {\"choices\":[{")); string(got) != "}\n\ndata: {\"choices\":[{" {
+		t.Errorf("forwarded %q once the next chunk is known to stay", got)
+	}
+	f = NewFilter(FilterOptions{Endpoint: endpoint(t, "/v1/chat/completions"), Stream: true, StripUsage: true})
+	f.Feed(sse(word, `{"choices":[{"index":1,"delta":{"content":"b"}}]}`))
+	if got := f.Feed(sse(stop)); string(got) != string(sse(stop)) {
+		t.Errorf("forwarded %q while another choice goes on", got)
 	}
 }
 
