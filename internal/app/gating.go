@@ -28,12 +28,28 @@ func (p *pool) onSnapshot(s *signals.Snapshot) {
 // only a scrape tells.
 func (p *pool) progress() (running int, tokens float64, known bool) {
 	s := p.scraper.Snapshot()
+	running = p.work(s, time.Now())
 	total, counted := s.TokensTotal()
 	if !counted || s.Failures > 0 {
-		return p.inFlight(), 0, false
+		return running, 0, false
 	}
-	return p.inFlight(), total, true
+	return running, total, true
 }
+
+// work is how many requests the engine owes something. When its own gauges say that it has nothing in hand, those that have
+// begun are through: their callers have not read them yet, which is no stall. Those without a first token still count,
+// since an engine that has lost a request says 0 as well.
+func (p *pool) work(s *signals.Snapshot, now time.Time) (requests int) {
+	run, wait := s.Get(signals.Running, now), s.Get(signals.Waiting, now)
+	idle := s.Failures == 0 && fresh(run) && fresh(wait) && run.Value+wait.Value == 0
+	if !idle {
+		return p.inFlight()
+	}
+	p.admission.With(func(now time.Time, _ admission.Controlling) { requests = p.controller.State(now).Unstarted })
+	return requests
+}
+
+func fresh(s signals.Signal) bool { return s.Present() && s.State != signals.Stale }
 
 // closeGate lets nothing in from now on, and keeps why for /readyz.
 func (p *pool) closeGate(code reason.Code, why string) {
