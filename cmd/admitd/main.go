@@ -10,6 +10,7 @@ package main
 
 import (
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 
@@ -20,6 +21,9 @@ import (
 var version = "dev"
 
 func main() {
+	// Libraries that use the standard logger say things that must not be said: net/http quotes what an engine sends beyond
+	// its answer, which is answer text.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 

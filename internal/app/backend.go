@@ -36,7 +36,7 @@ func (a *instance) build(reg *prometheus.Registry, token string) error {
 			MaxBodyBytes: int64(c.Limits.MaxBody), MaxBufferedBytes: int64(c.Limits.MaxBuffered),
 			BodyTimeout: c.Limits.BodyTimeout, HelperConcurrency: c.Limits.HelperConcurrency,
 		},
-		FirstEventWait: firstEventWait(c.Relay.FirstEventWait), KeepAliveComment: c.Relay.KeepAlive,
+		FirstEventWait: none(c.Relay.FirstEventWait), WriteStall: none(c.Relay.WriteStall), KeepAliveComment: c.Relay.KeepAlive,
 		OpenPaths: openPaths(c.Relay.OpenPaths), ModelNameInResponse: gate.ResponseModel(c.Relay.ResponseModel),
 		StatusOverrides: c.RefuseCodes, Logger: a.o.Logger.With("component", "gate"), Registerer: reg,
 	})
@@ -67,8 +67,8 @@ func quotaKeys(keys []config.Key) []quota.Key {
 	return out
 }
 
-// firstEventWait turns the file's 0 (do not wait) into the gate's word for it.
-func firstEventWait(d time.Duration) time.Duration {
+// none turns the file's 0 (not at all) into the gate's word for it.
+func none(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
 	}

@@ -52,7 +52,7 @@ func TestConfigurationInTheGatesWords(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if firstEventWait(0) >= 0 || firstEventWait(time.Second) != time.Second {
+	if none(0) >= 0 || none(time.Second) != time.Second {
 		t.Error("0 in the file means not to wait; in the gate it would mean the default")
 	}
 	paths := openPaths([]config.OpenPath{{Path: "/sleep", Class: "helper"}})

@@ -265,6 +265,9 @@ func (c Config) checkOpenPaths(k *checker) {
 func (c Config) checkRest(k *checker) {
 	k.oneOf("relay.response_model", c.Relay.ResponseModel, "asked", "engine")
 	k.atLeast("relay.first_event_wait", c.Relay.FirstEventWait, 0)
+	if c.Relay.WriteStall != 0 {
+		k.atLeast("relay.write_stall", c.Relay.WriteStall, time.Second)
+	}
 	if c.Relay.KeepAlive != 0 {
 		k.atLeast("relay.keep_alive", c.Relay.KeepAlive, time.Second)
 	}

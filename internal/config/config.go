@@ -98,6 +98,7 @@ type Limits struct {
 type Relay struct {
 	FirstEventWait time.Duration `yaml:"first_event_wait" doc:"How long a stream's status waits for its first event, so that a full engine's in-stream refusal becomes a real 503." reload:"process"`
 	KeepAlive      time.Duration `yaml:"keep_alive" doc:"Send SSE comments on streams that are silent for this long; 0 means never, which keeps the relay byte-identical." reload:"process"`
+	WriteStall     time.Duration `yaml:"write_stall" doc:"How long a caller may read nothing of its answer before it counts as gone; 0 means for ever." reload:"process"`
 	ResponseModel  string        `yaml:"response_model" doc:"Model name in responses: asked (what the caller wrote) or engine." show:"yes" reload:"process"`
 	OpenPaths      []OpenPath    `yaml:"open_paths" doc:"Engine paths to open that are blocked by default." reload:"process"`
 }
@@ -126,7 +127,7 @@ type GPU struct {
 type Journal struct {
 	Ring     int    `yaml:"ring" doc:"Entries kept in memory, 100 to 1000000; each takes up to about 4 KiB." reload:"process"`
 	Dir      string `yaml:"dir" doc:"Folder for the record on disk (JSON Lines); empty means memory only." show:"yes" reload:"process"`
-	MaxBytes Bytes  `yaml:"max_bytes" doc:"Size at which a file of the record is rotated." reload:"process"`
+	MaxBytes Bytes  `yaml:"max_bytes" doc:"Size at which a file of the record is rotated; 16 times as much is kept in all." reload:"process"`
 }
 
 // Log configures admitd's log.
@@ -157,7 +158,7 @@ func Default() Config {
 		DefaultClass: "interactive",
 		Limits: Limits{MaxBody: 32 << 20, MaxBuffered: 256 << 20, MaxHeader: 64 << 10, HeaderTimeout: 10 * time.Second,
 			BodyTimeout: 60 * time.Second, IdleTimeout: 120 * time.Second, HelperConcurrency: 8},
-		Relay:   Relay{FirstEventWait: 10 * time.Second, ResponseModel: "asked"},
+		Relay:   Relay{FirstEventWait: 10 * time.Second, WriteStall: 60 * time.Second, ResponseModel: "asked"},
 		Signals: Signals{MinInterval: 100 * time.Millisecond, MaxInterval: time.Second, StaleAfter: 3 * time.Second, Timeout: 2 * time.Second},
 		GPU:     GPU{Interval: time.Second},
 		Journal: Journal{Ring: 20000, MaxBytes: 64 << 20},
