@@ -3,6 +3,7 @@ package gate
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,7 +19,7 @@ import (
 )
 
 // deaf sends a request over a connection with a small receive buffer and reads nothing.
-func (r *rig) deaf(body string) net.Conn {
+func (r *rig) deaf() net.Conn {
 	r.t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		_ = raw.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
@@ -30,7 +31,7 @@ func (r *rig) deaf(body string) net.Conn {
 	}
 	r.t.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
-	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(body), body)
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(streamBody), streamBody)
 	return c
 }
 
@@ -63,7 +64,7 @@ func TestCallerThatStopsReadingDoesNotKeepItsPlace(t *testing.T) {
 	}, func(s *setup) { s.policy, s.narrow = oneOrNone, true })
 	var callers []net.Conn
 	for range 12 {
-		callers = append(callers, r.deaf(streamBody))
+		callers = append(callers, r.deaf())
 		r.decision(len(callers))
 		r.untilFree()
 	}
@@ -92,6 +93,45 @@ func TestCallerThatStopsReadingDoesNotKeepItsPlace(t *testing.T) {
 	}
 }
 
+// Reading ahead must not become reading everything.
+func TestCallerFarBehindHoldsTheEngineBack(t *testing.T) {
+	const ahead, events = 64 << 10, 2000
+	want := strings.Repeat(tokenEvent(strings.Repeat("x", 16<<10)), events)
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) { sse(w, want, endEvents()) }, func(s *setup) {
+		s.Limits.MaxAheadBytes, s.WriteStall, s.narrow = ahead, -1, true
+	})
+	held := func() int64 {
+		r.gate.ahead.mu.Lock()
+		defer r.gate.ahead.mu.Unlock()
+		return r.gate.ahead.used
+	}
+	c := r.deaf()
+	for late := time.Now().Add(patience); held() < ahead; <-time.After(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("nothing was read ahead")
+		}
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 64<<10), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, buf := 0, make([]byte, 256<<10)
+	for err == nil {
+		var n int
+		n, err = resp.Body.Read(buf)
+		got += n
+		if h := held(); h > ahead+pumpBytes {
+			t.Fatalf("%d bytes read ahead, the limit is %d", h, ahead)
+		}
+	}
+	if !errors.Is(err, io.EOF) || got != len(want)+len(endEvents()) {
+		t.Errorf("%v after %d bytes", err, got)
+	}
+	r.outcome(1)
+	r.idle()
+}
+
 func TestCallerThatReadsNothingIsGone(t *testing.T) {
 	cut := make(chan struct{})
 	r := newRig(t, func(w http.ResponseWriter, q *http.Request) {
@@ -100,7 +140,7 @@ func TestCallerThatReadsNothingIsGone(t *testing.T) {
 			sse(w, tokenEvent(strings.Repeat("x", 8000)))
 		}
 	}, func(s *setup) { s.WriteStall = 100 * time.Millisecond })
-	c := r.deaf(streamBody)
+	c := r.deaf()
 	recv(t, "cancellation at the engine", cut)
 	if o := r.cancelled(); !strings.Contains(o.Error, "read nothing for 100ms") {
 		t.Errorf("outcome %+v", o)
@@ -126,7 +166,7 @@ func TestCallerThatLeavesWithTheRestUnreadIsGoneAndSettledOnce(t *testing.T) {
 		s.wrap = func(c admission.Controlling) admission.Controlling { seen.Controlling = c; return seen }
 		s.narrow = true
 	})
-	c := r.deaf(streamBody)
+	c := r.deaf()
 	r.untilFree()
 	if all, _, _ := r.pool.Journal.Read(0, 0); len(outcomesOf(all)) != 0 {
 		t.Fatal("the whole answer fitted into the kernel's buffers")
