@@ -138,8 +138,9 @@ func (s *Supervisor) hearExternal(v vital) *ending {
 	text := fmt.Sprintf("the engine at %s was replaced: it serves %s with %d tokens of context", s.o.URL, f.model, f.maxModelLen)
 	s.o.Logger.Warn("external engine changed", "text", text, "version", f.version)
 	s.costly.Store(f.costly)
+	now := s.now() // when it was launched nobody told
 	s.update(func(st *Status) {
-		st.Model, st.MaxModelLen, st.ReadyAt, st.Text = f.model, f.maxModelLen, s.now(), text
+		st.Model, st.MaxModelLen, st.Started, st.ReadyAt, st.Text = f.model, f.maxModelLen, now, now, text
 		if f.version != "" {
 			st.Version = f.version
 		}

@@ -191,6 +191,7 @@ func TestExternalEngineThatIsNotReachedSaysWhy(t *testing.T) {
 		{"a key is wanted", "", "", &remote{status: map[string]int{"/v1/models": 401}}, "/v1/models: 401: the engine wants a key: set engine.key_env"},
 		{"another key is wanted", "", "k", &remote{status: map[string]int{"/v1/models": 401}}, "does not take the key of engine.key_env"},
 		{"a URL with /v1", "http://gpu1:8000/v1", "", &remote{status: map[string]int{"/health": 404}}, "http://gpu1:8000/v1/health: 404: give the base URL without /v1"},
+		{"a URL with /v1 of an engine with a key", "http://gpu1:8000/v1/", "", &remote{status: map[string]int{"/health": 401}}, "http://gpu1:8000/v1/health: 401: give the base URL without /v1"},
 		{"no secret in a query", "http://gpu1:8000/?key=sesame", "", &remote{err: refused()}, "http://gpu1:8000/health: connection refused"},
 		{"another model", "", "", &remote{models: `{"id":"n"}`}, `does not list ["m"] but ["n"]`},
 	}

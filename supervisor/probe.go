@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -98,15 +99,17 @@ func (p *prober) complain(path, what string, err error) error {
 // refused says what a status other than 200 means, and to whoever gave the URL of an external engine what can be done.
 func (p *prober) refused(path string, status int) error {
 	external := p.at != ""
+	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
 	switch {
-	case external && (status == http.StatusUnauthorized || status == http.StatusForbidden):
+	case external && (status == http.StatusNotFound || denied && path == "/health") && strings.HasSuffix(p.at, "/v1"):
+		// An engine with a key guards everything under /v1, also what is not there.
+		return p.complain(path, strconv.Itoa(status)+": give the base URL without /v1", nil)
+	case external && denied:
 		what := "the engine wants a key: set engine.key_env"
 		if p.keyed {
 			what = "the engine does not take the key of engine.key_env"
 		}
 		return p.complain(path, fmt.Sprintf("%d: %s", status, what), errNoKey)
-	case external && status == http.StatusNotFound && strings.HasSuffix(p.at, "/v1"):
-		return p.complain(path, "404: give the base URL without /v1", nil)
 	}
 	return p.complain(path, fmt.Sprintf("answers %d", status), nil)
 }
