@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"admitd/gate"
 	"admitd/internal/config"
 	"admitd/supervisor"
 	"admitd/ui"
@@ -277,6 +278,7 @@ func (a *instance) servers() (gateSrv, adminSrv *http.Server) {
 		Handler: a.gate, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 		MaxHeaderBytes: int(l.MaxHeader), ErrorLog: logger,
 	}
+	gate.Prepare(gateSrv)
 	adminSrv = &http.Server{
 		Handler: a.admin.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: logger,
