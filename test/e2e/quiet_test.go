@@ -61,3 +61,24 @@ func overlong(c net.Conn, more string) {
 		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s%s", len(body), body, more)
 	}
 }
+
+// OPTIONS * is net/http's own answer unless it is switched off: 200 to anybody.
+func TestOptionsStarIsRefused(t *testing.T) {
+	a := start(t, "")
+	a.WaitReady(readyWithin)
+	c, err := net.Dial("tcp", strings.TrimPrefix(a.Gate, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: gate\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusNotFound || resp.Header.Get("X-Admitd-Reason") != "path_unknown" {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+}
