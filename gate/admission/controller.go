@@ -391,7 +391,12 @@ func (c *Controller) SetPolicy(now time.Time, p *policy.Compiled) []Verdict {
 	c.hold.wakeValid = false
 	c.leave(over)
 	for _, h := range over {
-		c.reconsider(now, h)
+		if c.reconsider(now, h); h.last.Verdict == policy.Admit {
+			// Those ahead were too large, and are gone.
+			c.leaving -= h.est.seqs
+			out = append(out, c.letIn(now, h))
+			continue
+		}
 		out = append(out, c.letGo(now, h, h.last))
 	}
 	c.setWake(now)

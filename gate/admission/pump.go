@@ -30,12 +30,17 @@ func (c *Controller) admitHeld(now time.Time) []Verdict {
 		if h.last.Verdict != policy.Admit {
 			break
 		}
-		c.hold.remove(h)
-		v := c.verdict(h.a, h.est)
-		v.State, v.HeldFor = h.state, now.Sub(h.since)
-		out = append(out, c.admit(now, v, h.a, h.est, h.last, h.promise))
+		out = append(out, c.letIn(now, h))
 	}
 	return out
+}
+
+// letIn ends a hold with admission.
+func (c *Controller) letIn(now time.Time, h *heldItem) Verdict {
+	c.hold.remove(h)
+	v := c.verdict(h.a, h.est)
+	v.State, v.HeldFor = h.state, now.Sub(h.since)
+	return c.admit(now, v, h.a, h.est, h.last, h.promise)
 }
 
 // setWake asks for a Tick when room that is kept for ticket holders lapses: the head may get it then.
@@ -172,7 +177,7 @@ func (c *Controller) freeSlot(now time.Time, seqs int, except *promise) time.Tim
 	least := c.policy.Spec.Retry.Min
 	if c.idle() {
 		takes := func(int) time.Duration { return leastSpacing }
-		latest := now.Add(least + time.Duration(len(c.tickets.promises))*leastSpacing)
+		latest := now.Add(least + time.Duration(len(c.tickets.ahead(now)))*leastSpacing)
 		return earlier(latest, c.tickets.gap(now, now.Add(least), takes, seqs, except))
 	}
 	takes, held := c.releaseTime(now), c.hold.seqs-c.leaving

@@ -128,8 +128,7 @@ func (b *ticketBook) find(now time.Time, a Arrival) (p *promise, bad bool) {
 // of which fills the given time from its slot on. The promise except is left out.
 func (b *ticketBook) gap(now, first time.Time, takes func(seqs int) time.Duration, seqs int, except *promise) time.Time {
 	need, slot := takes(seqs), first
-	i := sort.Search(len(b.promises), func(i int) bool { return b.promises[i].slot.After(now) })
-	for _, p := range b.promises[i:] {
+	for _, p := range b.ahead(now) {
 		if p == except {
 			continue
 		}
@@ -138,10 +137,29 @@ func (b *ticketBook) gap(now, first time.Time, takes func(seqs int) time.Duratio
 		}
 		slot = later(slot, p.slot.Add(takes(p.seqs)))
 	}
-	if len(b.promises) >= b.most {
+	if b.full(now) {
 		slot = later(slot, b.beyond)
 	}
 	return slot
+}
+
+// ahead lists the promises whose slot is still to come.
+func (b *ticketBook) ahead(now time.Time) []*promise {
+	i := sort.Search(len(b.promises), func(i int) bool { return b.promises[i].slot.After(now) })
+	return b.promises[i:]
+}
+
+// full reports whether there is no room for a promise even without the lapsed ones.
+func (b *ticketBook) full(now time.Time) bool {
+	lapsed := 0
+	if len(b.promises) >= b.most {
+		for _, p := range b.promises {
+			if now.After(p.end) {
+				lapsed++
+			}
+		}
+	}
+	return len(b.promises)-lapsed >= b.most
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -160,11 +178,14 @@ func later(a, b time.Time) time.Time {
 
 // promise enters a slot; nil when the table is full.
 func (b *ticketBook) promise(now, slot time.Time, a Arrival, seqs int) *promise {
-	b.sweep(now)
-	if len(b.promises) >= b.most {
+	if b.full(now) {
 		b.beyond = slot.Add(leastSpacing)
 		return nil
 	}
+	if len(b.promises) >= b.most {
+		b.swept = time.Time{}
+	}
+	b.sweep(now)
 	b.seq++
 	p := &promise{seq: b.seq, slot: slot, end: windowEnd(now, slot), seqs: seqs, tenant: a.Tenant, body: a.Facts.BodyHash}
 	b.insert(p)

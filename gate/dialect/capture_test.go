@@ -86,9 +86,9 @@ func TestStripGivesWhatTheCallerWouldHaveSeen(t *testing.T) {
 	end := usage + bytes.Index(body[usage:], []byte("\n\n")) + 2
 	want := append(bytes.Clone(body[:usage]), body[end:]...)
 	// The engine's fingerprint is where it was in the stream without usage: in the chunk with the finish reason.
-	const finish, print = `"finish_reason":"length","stop_reason":null,"token_ids":null}]`, `,"system_fingerprint":"vllm-0.32.0-ea1a76f8"`
-	want = bytes.Replace(want, []byte(finish), []byte(finish+print), 1)
-	if _, _, asked := capture(t, "chat-stream-nousage.http"); !bytes.Contains(asked, []byte(finish+print+"}\n\ndata: [DONE]")) {
+	const finish, stamp = `"finish_reason":"length","stop_reason":null,"token_ids":null}]`, `,"system_fingerprint":"vllm-0.32.0-ea1a76f8"`
+	want = bytes.Replace(want, []byte(finish), []byte(finish+stamp), 1)
+	if _, _, asked := capture(t, "chat-stream-nousage.http"); !bytes.Contains(asked, []byte(finish+stamp+"}\n\ndata: [DONE]")) {
 		t.Fatal("the engine puts its fingerprint elsewhere")
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {

@@ -140,7 +140,7 @@ func (e *editor) keepEvent() {
 
 // endEvent ends the event behind its blank line. print is the fingerprint of an event to drop, "" when it has none: it
 // goes into the event before, where it would have stood.
-func (e *editor) endEvent(end int, drop bool, print string) {
+func (e *editor) endEvent(end int, drop bool, stamp string) {
 	if e == nil {
 		return
 	}
@@ -151,8 +151,8 @@ func (e *editor) endEvent(end int, drop bool, print string) {
 	}
 	if drop && e.held >= 0 {
 		e.out = e.out[:e.held+e.next]
-		if e.tail && print != "" {
-			e.out = slices.Insert(e.out, e.held, []byte(`,"system_fingerprint":"`+print+`"`)...)
+		if e.tail && stamp != "" {
+			e.out = slices.Insert(e.out, e.held, []byte(`,"system_fingerprint":"`+stamp+`"`)...)
 		}
 		e.lf = lfDropped
 	}

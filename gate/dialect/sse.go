@@ -179,11 +179,11 @@ func (f *Filter) endEvent(end int) {
 	if !r.inBlock {
 		return
 	}
-	drop, print := false, f.obs.ev.print
+	drop, stamp := false, f.obs.ev.print
 	if r.lines > 0 {
 		drop = f.dispatchSSE()
 	}
-	f.ed.endEvent(end, drop, print)
+	f.ed.endEvent(end, drop, stamp)
 	r.inBlock, r.fields, r.lines, r.dataLen, r.nameLen = false, false, 0, 0, 0
 	f.skim.reset()
 }
