@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -245,17 +246,17 @@ func (d *disk) prune() {
 		return
 	}
 	total := int64(0)
-	for i := len(files) - 1; i >= 0; i-- {
-		info, err := os.Stat(files[i])
-		if err != nil || files[i] == d.path {
+	for i, file := range slices.Backward(files) {
+		info, err := os.Stat(file)
+		if err != nil || file == d.path {
 			continue
 		}
 		total += info.Size()
 		if total <= d.keep-d.maxBytes && len(files)-i <= maxFiles {
 			continue
 		}
-		if err := os.Remove(files[i]); err != nil {
-			d.log.Warn("old journal file cannot be removed", "file", files[i], "error", err)
+		if err := os.Remove(file); err != nil {
+			d.log.Warn("old journal file cannot be removed", "file", file, "error", err)
 		}
 	}
 }
