@@ -178,8 +178,15 @@ test("R8 R9 after 20000 decisions: at most 60 rows, bounded rings, a page that a
       }
     };
     await flood(120);
+    await page.waitForFunction(
+      () => Number((document.querySelector(".list-head > .muted")?.textContent ?? "").replace(/\D/g, "")) >= 9_000,
+    );
     const half = await heap();
     await flood(120);
+    // The page may still be reading: wait for the count, whatever the machine's speed.
+    await page.waitForFunction(
+      () => Number((document.querySelector(".list-head > .muted")?.textContent ?? "").replace(/\D/g, "")) >= 19_000,
+    );
     const full = await heap();
     const shown = Number(((await page.locator(".list-head > .muted").textContent()) ?? "").replace(/\D/g, ""));
     assert.ok(shown >= 19_000 && shown <= 20_000, `${shown} decisions are kept`);
