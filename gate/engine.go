@@ -48,7 +48,7 @@ func loading(st supervisor.Status) *refusal {
 	if st.ExpectedReadyIn > 0 {
 		text += fmt.Sprintf("; past starts say about %.0f s more", math.Ceil(st.ExpectedReadyIn.Seconds()))
 	}
-	return &refusal{code: reason.EngineLoading, retryAfter: expected(st), message: text + ". Try again then."}
+	return &refusal{code: reason.EngineLoading, retryAfter: expected(st), message: text + ". Try again at the time stated in Retry-After."}
 }
 
 func failed(st supervisor.Status, now time.Time) *refusal {

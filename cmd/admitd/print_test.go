@@ -136,7 +136,7 @@ model               m
 engine              vllm 0.32, failed for 1h0m0s: the engine ended unasked
 policy              dual-gate@abc (start, 1h0m0s ago)
 in flight           2 (held 1), 300 tokens reserved
-last 60 s           4 arrivals: 3 admitted, 1 deferred, 0 rejected; goodput 50.0 % (1 of 2 ended in time)
+last 60 s           4 arrivals: 3 admitted, 1 deferred, 0 rejected; goodput 50.0 % (1 of the 2 that ended met their class)
 GPU                 ok; 0 H200 70.0 of 140.0 GiB; 1 GB10
 kv_capacity_tokens  46592 tokens, 20 ms old
 kv_used             0.1235 fraction, 20 ms old

@@ -87,7 +87,7 @@ func printPool(w io.Writer, now time.Time, p api.PoolStatus) {
 	fmt.Fprintf(w, "policy\t%s@%s (%s, %s ago)\n", p.Policy.Name, p.Policy.Rev, p.Policy.Source, since(now, p.Policy.At))
 	fmt.Fprintf(w, "in flight\t%d (held %d), %d tokens reserved\n", p.Ledger.InFlight, p.Ledger.Held, p.Ledger.ReservedTokens)
 	for _, win := range p.Windows {
-		fmt.Fprintf(w, "last %d s\t%d arrivals: %d admitted, %d deferred, %d rejected; goodput %s (%d of %d ended in time)\n",
+		fmt.Fprintf(w, "last %d s\t%d arrivals: %d admitted, %d deferred, %d rejected; goodput %s (%d of the %d that ended met their class)\n",
 			win.Seconds, win.Arrivals, win.Admitted, win.Deferred, win.Rejected, percent(win.Goodput), win.SLOMet, win.Ended)
 	}
 	fmt.Fprintf(w, "GPU\t%s\n", gpuText(p.GPU))

@@ -139,6 +139,9 @@ func (s *policyStore) Revert(_ context.Context, rev string) (api.ReloadResult, e
 		}
 	}
 	s.mu.Unlock()
+	if rev != "" && rev == now.compiled.Rev {
+		return api.ReloadResult{Rev: rev, Text: "unchanged: this revision is running"}, nil
+	}
 	if target == nil {
 		return api.ReloadResult{}, ui.ErrNoRevision
 	}

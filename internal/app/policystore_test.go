@@ -198,10 +198,11 @@ func TestRevertThereAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantRunning(t, 0)
-	for _, rev := range []string{first, "000000000000"} {
-		if _, err := w.Revert(t.Context(), rev); !errors.Is(err, ui.ErrNoRevision) {
-			t.Errorf("revert to %s: %v", rev, err)
-		}
+	if res, err := w.Revert(t.Context(), first); err != nil || res.Changed || res.Rev != first {
+		t.Errorf("revert to what runs already: %+v %v", res, err)
+	}
+	if _, err := w.Revert(t.Context(), "000000000000"); !errors.Is(err, ui.ErrNoRevision) {
+		t.Errorf("revert to what never was: %v", err)
 	}
 }
 

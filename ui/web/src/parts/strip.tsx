@@ -102,11 +102,15 @@ function SharesTile() {
   );
 }
 
+/** The slowest pace of scraping, in ms: the interval changes with the load, and one slow step is no stale signal. */
+const SLOWEST = 1000;
+
 function signalAge(name: string, ms: number, interval: number) {
-  const stale = Number.isFinite(ms) && ms > 3 * interval;
+  const limit = 3 * Math.max(interval, SLOWEST);
+  const stale = Number.isFinite(ms) && ms > limit;
   const none = !Number.isFinite(ms);
   return (
-    <span class={stale ? "age stale" : "age"} title={`${name}: stale above ${duration(3 * interval)}`}>
+    <span class={stale ? "age stale" : "age"} title={`${name}: stale above ${duration(limit)}`}>
       <span class="sub">{name}</span> <b>{none ? NONE : age(ms)}</b>
       {stale ? <span class="flag">stale</span> : null}
     </span>
