@@ -51,7 +51,10 @@ func killOne(t *testing.T, a *harness.Admitd, victim string) {
 	if sawReason != "engine_down" && sawReason != "engine_loading" && sawReason != "engine_stalled" {
 		t.Errorf("refused with %q", sawReason)
 	}
-	a.WaitReady(readyWithin)
+	a.Until(readyWithin, "ready with another engine", func() bool {
+		st := a.Status()
+		return st.Ready && st.Pools[0].Engine.PID != before.PID
+	})
 	after := a.Status().Pools[0].Engine
 	if after.PID == before.PID || after.Restarts != before.Restarts+1 {
 		t.Errorf("pid %d -> %d, restarts %d -> %d", before.PID, after.PID, before.Restarts, after.Restarts)

@@ -114,8 +114,8 @@ func byteIdentity(t *testing.T, a *harness.Admitd) {
 			}
 			sent := hop.last(path)
 			if stream && (path == "/v1/chat/completions" || path == "/v1/completions") {
-				// The gate asked for usage on its own account and takes out that one event again.
-				sent = withoutUsageEvent(sent)
+				// The gate asked for usage on its own account; the caller gets what the engine would have sent unasked.
+				sent = asIfUnasked(t, sent)
 			}
 			if ans.Body != sent {
 				t.Errorf("%s stream %v: the caller got\n%q\nthe engine sent\n%q", path, stream, ans.Body, sent)
@@ -126,7 +126,20 @@ func byteIdentity(t *testing.T, a *harness.Admitd) {
 
 var usageEvent = regexp.MustCompile(`(?m)^data: \{[^\n]*"choices":\[\],[^\n]*"usage":\{[^\n]*\}\n\n`)
 
-func withoutUsageEvent(s string) string { return usageEvent.ReplaceAllString(s, "") }
+var fingerprint = regexp.MustCompile(`,"system_fingerprint":"[^"]*"`)
+
+// asIfUnasked takes out the usage event and puts its fingerprint where a real vLLM has it when nobody asks for usage: at
+// the end of the last chunk.
+func asIfUnasked(t *testing.T, s string) string {
+	t.Helper()
+	usage := usageEvent.FindString(s)
+	s = strings.Replace(s, usage, "", 1)
+	end := strings.LastIndex(s, "}\n\ndata: [DONE]")
+	if usage == "" || end < 0 {
+		t.Fatalf("no usage event or no end in %q", s)
+	}
+	return s[:end] + fingerprint.FindString(usage) + s[end:]
+}
 
 func cancellation(t *testing.T, a *harness.Admitd) {
 	for _, stream := range []bool{true, false} {
