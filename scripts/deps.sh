@@ -12,7 +12,7 @@ need() { # command, package
 
 case "${1:-build}" in
   build) need gcc build-essential ;;
-  test) need gcc build-essential; need chromium chromium; need nginx nginx-light ;;
+  test) need gcc build-essential; need chromium chromium ;;
   vllm) need gcc build-essential; python3 -c 'import venv, ensurepip' 2>/dev/null || want+=(python3-venv) ;;
   *) echo "usage: $0 [build|test|vllm]" >&2; exit 2 ;;
 esac
