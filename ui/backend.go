@@ -68,7 +68,7 @@ var ErrNoRevision = errors.New("no such policy revision")
 
 // FieldsError: a reload would change settings that cannot be changed while running (409).
 type FieldsError struct {
-	// Fields names each setting with what it would take, for instance "engine.args (engine restart)".
+	// Fields names each setting with what it would take, for instance "engine.args (needs a restart of admitd)".
 	Fields []string
 }
 

@@ -132,9 +132,9 @@ type PolicyInfo struct {
 	Rev  string    `json:"rev"`
 	File string    `json:"file,omitempty"`
 	At   time.Time `json:"at"`
-	// Source says what put it there: start, file, sighup, api, revert.
+	// Source says what put it there: start, file, sighup, api, revert, or fallback when a policy did not fit the engine.
 	Source string `json:"source"`
-	// Author and Note come with an API change.
+	// Note comes with an API change.
 	Note string `json:"note,omitempty"`
 }
 
