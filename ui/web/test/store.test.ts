@@ -240,6 +240,20 @@ test("list: older decisions put in front are judged too", () => {
   assert.equal(store.knownFrom, 1_004_000);
 });
 
+test("a key pressed between two redraws finds its row, also just after older decisions were put in front", () => {
+  const store = started();
+  const list = new ListModel(store);
+  list.setFilter(parseFilter(""));
+  store.apply(frame(101, { d: [decision("first")] }));
+  list.update();
+  store.backfill([item("older2", 1_005_000), item("older1", 1_004_000)], true);
+  store.apply(frame(102, { d: [decision("second")] }));
+  assert.equal(list.countBefore(store.decisions.find("first")), 2);
+  assert.equal(store.decisions.id(list.newest(0)), "second");
+  assert.equal(store.decisions.id(list.newest(1)), "first");
+  assert.equal(list.count, 4);
+});
+
 test("R9 never more than 60 rows, whatever the height", () => {
   for (const height of [100, 700, 5000]) {
     const { from, to } = visibleRows(28 * 500, height, 28, 20_000);

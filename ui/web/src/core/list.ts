@@ -122,7 +122,7 @@ export class ListModel {
     this.update();
   }
 
-  /** Takes in what is new and drops what has left the ring. */
+  /** Takes in what is new and drops what has left the ring. Every question asks for it: the ring may have changed since. */
   update(): void {
     if (this.renumbered !== this.store.renumbered) {
       this.renumbered = this.store.renumbered;
@@ -130,6 +130,7 @@ export class ListModel {
       return;
     }
     const ring = this.store.decisions;
+    if (this.seen === ring.total) return;
     for (let abs = Math.max(this.seen, ring.first); abs < ring.total; abs++) {
       this.view.abs = abs;
       if (!this.filter || this.filter.matches(this.view)) this.matched.push(abs);
@@ -144,6 +145,7 @@ export class ListModel {
 
   /** Number of matches older than absolute number end. */
   countBefore(end: number): number {
+    this.update();
     let lo = this.head;
     let hi = this.matched.length;
     while (lo < hi) {
@@ -155,11 +157,13 @@ export class ListModel {
   }
 
   get count(): number {
+    this.update();
     return this.matched.length - this.head;
   }
 
   /** Absolute number of match i among the first n, newest first; -1 outside. */
   newest(i: number, n = this.count): number {
+    this.update();
     return i >= 0 && i < n ? (this.matched[this.head + n - 1 - i] ?? -1) : -1;
   }
 }

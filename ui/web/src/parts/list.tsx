@@ -175,10 +175,10 @@ export function DecisionList() {
   view.listTick.value;
   const box = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ top: 0, height: 600 });
-  const before = useRef({ n: 0, newest: -1 });
+  const newest = useRef("");
   const rowHeight = narrow.matches ? CARD : ROW;
   const n = act.shownCount();
-  keepPlace(box.current, n, rowHeight, before.current);
+  keepPlace(box.current, n, rowHeight, newest);
   useEffect(() => {
     const el = box.current;
     if (!el) return;
@@ -251,15 +251,14 @@ function ListColumns() {
   );
 }
 
-/** Rows that come in on top must not push away what is being read further down. */
-function keepPlace(el: HTMLElement | null, n: number, rowHeight: number, before: { n: number; newest: number }): void {
-  const newest = list.newest(0, n);
-  if (el && el.scrollTop > 0 && before.newest >= 0 && newest > before.newest) {
-    const added = n - list.countBefore(before.newest + 1);
+/** Rows that come in on top must not push away what is being read further down. The row is known by its id: numbers change. */
+function keepPlace(el: HTMLElement | null, n: number, rowHeight: number, newest: { current: string }): void {
+  const abs = store.decisions.find(newest.current);
+  if (el && el.scrollTop > 0 && abs >= 0) {
+    const added = n - list.countBefore(abs + 1);
     if (added > 0) el.scrollTop += added * rowHeight;
   }
-  before.n = n;
-  before.newest = newest;
+  newest.current = store.decisions.id(list.newest(0, n));
 }
 
 /** Scrolls to the selected row when it has changed. */
