@@ -10,65 +10,6 @@ import (
 	"time"
 )
 
-// Fault names one kind of misbehaviour.
-type Fault string
-
-// The faults that can be asked for.
-const (
-	FaultExit0Crash Fault = "exit0-crash"
-	FaultExit1Start Fault = "exit1-start"
-	FaultFatalStart Fault = "fatal-start"
-	FaultSlowStart  Fault = "slow-start"
-	// FaultOrphan is a matter of processes: the command starts the child, a Server by itself knows nothing of it.
-	FaultOrphan           Fault = "orphan"
-	FaultStall            Fault = "stall"
-	FaultFrozenMetrics    Fault = "frozen-metrics"
-	FaultMissingMetrics   Fault = "missing-metrics"
-	FaultNaNMetrics       Fault = "nan-metrics"
-	FaultMetrics500       Fault = "metrics-500"
-	FaultSlowMetrics      Fault = "slow-metrics"
-	FaultNoKVMetric       Fault = "no-kv-metric"
-	FaultPreemptingScrape Fault = "preempting-scrape"
-	FaultInBand503        Fault = "in-band-503"
-	FaultReal503          Fault = "real-503"
-	FaultCutStream        Fault = "cut-stream"
-	FaultAbortStream      Fault = "abort-stream"
-	FaultErrorStream      Fault = "error-stream"
-	FaultGiantEvent       Fault = "giant-event"
-)
-
-// FaultInfo describes a fault for people.
-type FaultInfo struct {
-	Name Fault
-	// Text says in one line what happens and what "when" means for it.
-	Text string
-}
-
-// Faults lists every fault, in a fixed order.
-func Faults() []FaultInfo {
-	return []FaultInfo{
-		{FaultExit0Crash, "the engine's core dies: streams end with an in-stream 500, the process exits with status 0"},
-		{FaultExit1Start, "starting fails with a traceback and exit status 1"},
-		{FaultFatalStart, "starting fails with a message that no retry can mend (no memory for cache blocks), exit status 1"},
-		{FaultSlowStart, "loading takes the given time longer (default 30s)"},
-		{FaultOrphan, "a child process stays alive and holds stdout when the leader dies"},
-		{FaultStall, "no tokens come out any more; /health stays 200"},
-		{FaultFrozenMetrics, "/metrics repeats one old scrape for ever"},
-		{FaultMissingMetrics, "/metrics has HELP and TYPE lines but no samples"},
-		{FaultNaNMetrics, "every gauge on /metrics reads NaN"},
-		{FaultMetrics500, "/metrics answers 500"},
-		{FaultSlowMetrics, "/metrics takes five seconds longer"},
-		{FaultNoKVMetric, "/metrics lacks the KV-cache usage family"},
-		{FaultPreemptingScrape, "while anything is in flight /metrics reads running 0 and KV 0 with everything waiting"},
-		{FaultInBand503, "streams get a queue-full error inside a 200; plain requests a real 503"},
-		{FaultReal503, "every inference request gets a real 503"},
-		{FaultCutStream, "streams end after three tokens without a finish reason or a terminal mark"},
-		{FaultAbortStream, "answers end after three tokens with finish reason abort"},
-		{FaultErrorStream, "streams end after three tokens with an in-stream 500"},
-		{FaultGiantEvent, "the second token of a stream is one data line of 8 MiB"},
-	}
-}
-
 // armed is a fault that was asked for.
 type armed struct {
 	// after is the delay counted from ready; requests the number of the inference request from which on it holds.
@@ -85,11 +26,7 @@ func ParseFault(s string) (Fault, error) {
 
 func parseFault(s string) (Fault, armed, error) {
 	name, when, timed := strings.Cut(s, ":")
-	known := false
-	for _, f := range Faults() {
-		known = known || string(f.Name) == name
-	}
-	if !known {
+	if _, known := faultInfo(Fault(name)); !known {
 		return "", armed{}, fmt.Errorf("unknown fault %q: `admitd sim --faults` lists them", name)
 	}
 	if !timed {
@@ -119,12 +56,16 @@ type faultSet struct {
 	changed chan struct{}
 }
 
-func newFaultSet(list []string) (*faultSet, error) {
+// newFaultSet reads a list of faults for an engine of the given face.
+func newFaultSet(list []string, face string) (*faultSet, error) {
 	f := &faultSet{armed: make(map[Fault]armed), changed: make(chan struct{})}
 	for _, s := range list {
 		name, a, err := parseFault(s)
 		if err != nil {
 			return nil, err
+		}
+		if info, _ := faultInfo(name); !info.On(face) {
+			return nil, fmt.Errorf("fault %q is one of %s: use --dialect %s", name, info.Face, info.Face)
 		}
 		f.armed[name] = a
 	}

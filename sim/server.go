@@ -42,7 +42,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulated engine: %w", err)
 	}
-	faults, err := newFaultSet(o.Faults)
+	faults, err := newFaultSet(o.Faults, o.Dialect)
 	if err != nil {
 		return nil, fmt.Errorf("simulated engine: %w", err)
 	}
@@ -73,9 +73,9 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// SetFault switches a fault on (at once) or off. An unknown name is an error.
+// SetFault switches a fault on (at once) or off. An unknown name, or one of the other face, is an error.
 func (s *Server) SetFault(name Fault, on bool) error {
-	if _, _, err := parseFault(string(name)); err != nil {
+	if _, err := newFaultSet([]string{string(name)}, s.opt.Dialect); err != nil {
 		return err
 	}
 	s.frozenMu.Lock()

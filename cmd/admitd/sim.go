@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -85,12 +87,7 @@ func simOptions(c *cli.Context) sim.Options {
 
 func simAction(c *cli.Context) error {
 	if c.Bool("faults") {
-		for _, f := range sim.Faults() {
-			if _, err := fmt.Fprintf(c.App.Writer, "%-18s %s\n", f.Name, f.Text); err != nil {
-				return fmt.Errorf("write the list: %w", err)
-			}
-		}
-		return nil
+		return listFaults(c.App.Writer)
 	}
 	if c.Args().Present() {
 		return usage("sim takes no argument %q: use options only", c.Args().First())
@@ -115,6 +112,23 @@ func simAction(c *cli.Context) error {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	return err
+}
+
+// listFaults prints each fault with the engine face that can have it and the bugs of docs/engine-bugs.md that it plays.
+func listFaults(w io.Writer) error {
+	for _, f := range sim.Faults() {
+		face, bugs := f.Face, make([]string, len(f.Bugs))
+		if face == "" {
+			face = "both"
+		}
+		for i, n := range f.Bugs {
+			bugs[i] = "#" + strconv.Itoa(n)
+		}
+		if _, err := fmt.Fprintf(w, "%-22s %-7s %-8s %s\n", f.Name, face, strings.Join(bugs, " "), f.Text); err != nil {
+			return fmt.Errorf("write the list: %w", err)
+		}
+	}
+	return nil
 }
 
 // simListen says where the engine listens, and how; the socket file is left behind at the end, as vLLM leaves it.
