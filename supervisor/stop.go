@@ -19,18 +19,6 @@ const tidyTime = 5 * time.Second
 // stalledGrace is the grace of an engine that does not work: it most likely does not hear the signal either.
 const stalledGrace = 10 * time.Second
 
-// wedge is the inner form of WedgedError: it can look again.
-type wedge struct {
-	members func() []ident
-	kill    func()
-	left    []ident
-}
-
-// Error implements error.
-func (w *wedge) Error() string { return w.error().Error() }
-
-func (w *wedge) error() *WedgedError { return &WedgedError{Processes: identsText(w.left)} }
-
 // stop asks the engine to end: close the gate and drain, then SIGTERM to the leader alone, then grace. What does not obey is
 // for clear to kill. An engine that was never ready is not asked: its signal handlers are not there yet, and its workers
 // would be left behind.
