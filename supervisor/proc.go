@@ -100,6 +100,8 @@ type family struct {
 	leader ident
 	// self is our own pid: orphans of the engine are given to us.
 	self int
+	// foster is who else orphans of the engine are given to, 0 for nobody.
+	foster int
 	// known are processes that belong for another reason: they were seen to belong before, or a leftover's record or mark says so.
 	known map[ident]bool
 	// marked tells whether a process carries our mark in its environment.
@@ -135,7 +137,7 @@ func (f family) belongs(p procInfo, stranger bool) bool {
 	if p.ident == f.leader || f.known[p.ident] {
 		return true
 	}
-	orphan := p.ppid == f.self || p.ppid == 1
+	orphan := p.ppid == f.self || p.ppid == 1 || f.foster > 0 && p.ppid == f.foster
 	if !orphan {
 		return false
 	}

@@ -30,6 +30,8 @@ type spec struct {
 	// dir is the launch's own folder, removed when its processes are gone.
 	dir  string
 	mark string
+	// log is the file that the engine prints into.
+	log string
 	// names are the served names, slots the limit on running requests in the arguments, 0 when they name none.
 	names []string
 	slots int
@@ -85,7 +87,7 @@ func (o Options) buildSpec(n int, key string) (*spec, error) {
 	if err != nil {
 		return nil, &LaunchError{Err: err, Permanent: true}
 	}
-	s := &spec{dir: dir, names: o.ServedNames, mark: o.mark(dir)}
+	s := &spec{dir: dir, names: o.ServedNames, mark: o.mark(dir), log: o.logPath(dir)}
 	s.target = target{scheme: "http", host: "engine-" + strconv.Itoa(n), key: key}
 	switch o.Kind {
 	case VLLM:
