@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // Fault names one kind of misbehaviour.
 type Fault string
 
@@ -17,9 +19,9 @@ type FaultInfo struct {
 // On reports whether an engine of the given dialect can have the fault.
 func (f FaultInfo) On(face string) bool { return f.Face == "" || f.Face == face }
 
-// Faults lists every fault, in a fixed order: those of the process, of its metrics, of its answers.
+// Faults lists every fault, in a fixed order: those of the process, of its health, of its metrics, of its answers.
 func Faults() []FaultInfo {
-	return append(append(processFaults(), metricFaults()...), answerFaults()...)
+	return slices.Concat(processFaults(), deathFaults(), healthFaults(), metricFaults(), lagFaults(), answerFaults(), callerFaults())
 }
 
 // faultInfo finds a fault by name.
@@ -46,10 +48,10 @@ const (
 func processFaults() []FaultInfo {
 	return []FaultInfo{
 		{FaultExit0Crash, "", []int{3}, "the engine's core dies: streams end with an in-stream 500, the process exits with status 0"},
-		{FaultExit1Start, "", nil, "starting fails with a traceback and exit status 1"},
-		{FaultFatalStart, "", nil, "starting fails with a message that no retry can mend (no memory for cache blocks), exit status 1"},
+		{FaultExit1Start, "", []int{35}, "starting fails with a traceback and exit status 1"},
+		{FaultFatalStart, "", []int{35}, "starting fails with a message that no retry can mend (no memory for cache blocks), exit status 1"},
 		{FaultSlowStart, "", nil, "loading takes the given time longer (default 30s)"},
-		{FaultOrphan, "", []int{1}, "a child process stays alive and holds stdout when the leader dies"},
+		{FaultOrphan, "", []int{1, 38}, "a child process stays alive and holds stdout when the leader dies, also while loading"},
 		{FaultStall, "", []int{6}, "no tokens come out any more; /health stays 200"},
 	}
 }
@@ -89,10 +91,10 @@ const (
 
 func answerFaults() []FaultInfo {
 	return []FaultInfo{
-		{FaultInBand503, "", nil, "streams get a queue-full error inside a 200; plain requests a real 503"},
+		{FaultInBand503, "", []int{23}, "streams get a queue-full error inside a 200; plain requests a real 503"},
 		{FaultReal503, "", nil, "every inference request gets a real 503"},
 		{FaultCutStream, "", []int{21}, "streams end after three tokens without a finish reason or a terminal mark"},
-		{FaultAbortStream, "", nil, "answers end after three tokens with finish reason abort"},
+		{FaultAbortStream, "", []int{22}, "answers end after three tokens with finish reason abort"},
 		{FaultErrorStream, "", []int{20}, "streams end after three tokens with an in-stream 500"},
 		{FaultGiantEvent, "", nil, "the second token of a stream is one data line of 8 MiB"},
 	}

@@ -141,7 +141,7 @@ func (d *driver) wait() (time.Duration, bool) {
 }
 
 func (d *driver) step() {
-	if stall := d.faults.on(FaultStall); stall != d.stalled {
+	if stall := d.faults.stalls(); stall != d.stalled {
 		now := d.now()
 		d.stalled, d.base, d.since = stall, now, time.Now()
 	}

@@ -66,16 +66,22 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, j *job) {
 		to = s.wholeSink(w, j)
 	}
 	if bad != nil {
-		s.refuse(w, j, out, to, bad)
+		if s.overflow(r.Context(), bad) {
+			s.refuse(w, j, out, to, bad)
+		}
 		return
 	}
-	defer s.driver.cancel(calls)
+	defer func() {
+		if !s.outstays(r.Context()) {
+			s.driver.cancel(calls)
+		}
+	}()
 	if j.stream && s.opt.Dialect == VLLM {
 		// vLLM sends its headers before there is a token; SGLang holds them.
 		s.streamHeaders(w)
 	}
 	err := s.follow(r.Context(), j, calls, to, func() {
-		if j.stream {
+		if s.unblocked(r.Context()) && j.stream {
 			s.streamHeaders(w)
 			_ = out.Flush() // a client that has left ends the request's context
 			flush(w)

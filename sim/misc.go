@@ -7,9 +7,9 @@ import (
 )
 
 // health says that the HTTP server is there, whatever the engine does: only a dead core makes it a 503.
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", "0")
-	if s.dead.Load() {
+	if ok, played := s.ails(r.Context()); s.dead.Load() || played && !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}

@@ -26,8 +26,11 @@ type Server struct {
 	// draining is set once the stop was asked for; load counts inference requests in progress.
 	draining atomic.Bool
 	// dead is set when the engine's core has died.
-	dead     atomic.Bool
-	load     atomic.Int64
+	dead atomic.Bool
+	load atomic.Int64
+	// probes counts health probes that probe-pileup keeps; lag is what lagging-gauges shows.
+	probes   atomic.Int64
+	lag      lag
 	requests atomic.Uint64
 
 	outMu sync.Mutex
@@ -125,7 +128,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	rec := &responseRecorder{ResponseWriter: w}
 	rec.Header().Set("Server", "uvicorn")
-	handler := s.serve(rec, r)
+	handler := "none"
+	if s.unblocked(r.Context()) {
+		handler = s.serve(rec, r)
+	}
 	s.http.observe(handler, r, rec, time.Since(began))
 	if !s.opt.NoAccessLog {
 		from := r.RemoteAddr

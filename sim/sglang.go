@@ -45,7 +45,11 @@ func (s *Server) sglangRoutes() map[string]map[string]http.HandlerFunc {
 // generateHealth asks the engine for one token and waits until any token at all comes out.
 func (s *Server) generateHealth(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
-	if !s.generatesSomething(r.Context()) {
+	ok, played := s.ails(r.Context())
+	if !played {
+		ok = s.generatesSomething(r.Context())
+	}
+	if !ok {
 		status = http.StatusServiceUnavailable
 	}
 	w.Header().Set("Content-Length", "0")

@@ -49,10 +49,7 @@ func (s *Server) sglangExposition() ([]byte, error) {
 func (s *Server) sglangGauges(x *exposition, c scrape) {
 	old := c.stale
 	page := s.cfg.BlockTokens
-	running, waiting, usage := float64(old.Running), float64(old.Waiting), old.KVUsage()
-	if s.faults.on(FaultPreemptingScrape) && c.inFlight > 0 {
-		running, waiting, usage = 0, float64(c.inFlight), 0
-	}
+	running, waiting, usage := s.gauges(c, old)
 	used, evictable := float64(old.Used*page), float64(old.Cached*page)
 	free := float64(s.KVTokens()) - used - evictable
 	for _, g := range []struct {

@@ -53,7 +53,7 @@ func (s *Server) Load(ctx context.Context) error {
 			s.engineLine(p.core, line)
 		}
 		if i == len(phases)/2 {
-			if err := s.startFault(); err != nil {
+			if err := s.startFault(ctx); err != nil {
 				return err
 			}
 		}
@@ -95,7 +95,7 @@ func (s *Server) engineLine(core bool, text string) {
 	s.printf("(%s pid=%d) %s %s [sim.go:1] %s\n", who, os.Getpid(), level, time.Now().Format("01-02 15:04:05"), text)
 }
 
-func (s *Server) startFault() error {
+func (s *Server) startFault(ctx context.Context) error {
 	if _, ok := s.faults.asked(FaultFatalStart); ok {
 		for _, l := range []string{
 			"EngineCore failed to start.", "Traceback (most recent call last):",
@@ -105,6 +105,19 @@ func (s *Server) startFault() error {
 		}
 		s.engineLine(false, "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}")
 		return &StartError{FaultFatalStart}
+	}
+	if s.faults.has(FaultMemoryHeld) {
+		s.engineLine(true, "EngineCore failed to start.")
+		s.engineLine(true, "ValueError: Free memory on device cuda:0 (3.21/79.11 GiB) on startup is less than desired GPU memory utilization (0.92, 72.78 GiB). "+
+			"Decrease GPU memory utilization or reduce GPU memory used by other processes.")
+		return &StartError{FaultMemoryHeld}
+	}
+	if _, ok := s.faults.asked(FaultHungStart); ok {
+		s.engineLine(true, "EngineCore failed to start.")
+		s.engineLine(true, "Traceback (most recent call last):")
+		s.engineLine(true, "RuntimeError: Scheduler initialization failed")
+		<-ctx.Done()
+		return &StartError{FaultHungStart}
 	}
 	if _, ok := s.faults.asked(FaultExit1Start); ok {
 		s.engineLine(true, "EngineCore failed to start.")

@@ -81,10 +81,7 @@ func (s *Server) vllmExposition() ([]byte, error) {
 		x.skip = "vllm:kv_cache_usage_perc"
 	}
 	s.pythonFamilies(x)
-	running, waiting, kv := float64(c.stats.Running), float64(c.stats.Waiting), c.stats.KVUsage()
-	if s.faults.on(FaultPreemptingScrape) && c.inFlight > 0 {
-		running, waiting, kv = 0, float64(c.inFlight), 0
-	}
+	running, waiting, kv := s.gauges(c, c.stats)
 	s.gaugeFamilies(x, running, waiting, kv)
 	s.counterFamilies(x, c)
 	for _, f := range histogramFamilies() {
