@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +26,7 @@ func simCommand() *cli.Command {
 		Usage: "run a simulated engine that speaks vLLM's or SGLang's dialect",
 		Description: "The engine is simulated: no model is loaded and every token is made up. `admitd serve --engine sim` runs it\n" +
 			"behind the gate; alone it is an engine to test against.",
-		Flags:  simFlags(),
+		Flags:  append(simFlags(), standInFlags()...),
 		Action: simAction,
 	}
 }
@@ -65,7 +64,7 @@ func simFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "enable-auto-tool-choice", Usage: "accept (and ignore) tools"},
 		&cli.BoolFlag{Name: "embeddings", Usage: "serve /v1/embeddings"},
 		&cli.BoolFlag{Name: "disable-uvicorn-access-log", Usage: "print no line per request"},
-		&cli.StringSliceFlag{Name: "fault", Usage: "misbehave: `NAME[:WHEN]` (repeatable), WHEN is 5s after ready or req=10"},
+		&cli.StringSliceFlag{Name: "fault", Usage: "misbehave: `NAME[:WHEN]` (repeatable), WHEN is 5s after ready or req=10, +20s how long it lasts"},
 		&cli.BoolFlag{Name: "faults", Usage: "list the faults and exit"},
 	}
 }
@@ -89,6 +88,9 @@ func simAction(c *cli.Context) error {
 	if c.Bool("faults") {
 		return listFaults(c.App.Writer)
 	}
+	if played, err := standInAction(c); played {
+		return err
+	}
 	if c.Args().Present() {
 		return usage("sim takes no argument %q: use options only", c.Args().First())
 	}
@@ -96,18 +98,18 @@ func simAction(c *cli.Context) error {
 	if err != nil {
 		return usage("%w", err)
 	}
-	ctx, stop := signal.NotifyContext(c.Context, syscall.SIGTERM, os.Interrupt)
+	ctx, stop := simSignals(c.Context, srv)
 	defer stop()
-	if err := simOrphan(c.StringSlice("fault")); err != nil {
+	if err := simProcesses(ctx, srv, c.StringSlice("fault")); err != nil {
 		return errors.Join(err, srv.Close())
 	}
-	address, listen := simListen(c.String("uds"), c.String("listen"))
+	address, listen := simListen(c.String("uds"), c.String("listen"), srv.FaultOn(sim.FaultSharedPort))
 	err = srv.Run(ctx, address, listen)
 	switch {
 	case errors.Is(err, sim.ErrCrashed):
 		// As on the real engine, the exit status does not tell.
 		return nil
-	case err == nil && c.String("dialect") == sim.SGLang:
+	case err == nil && (c.String("dialect") == sim.SGLang || srv.FaultOn(sim.FaultSigkillStop)):
 		// SGLang's clean stop ends with a SIGKILL to its own process tree.
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
@@ -132,10 +134,14 @@ func listFaults(w io.Writer) error {
 }
 
 // simListen says where the engine listens, and how; the socket file is left behind at the end, as vLLM leaves it.
-func simListen(uds, tcp string) (string, func() (net.Listener, error)) {
+func simListen(uds, tcp string, shared bool) (string, func() (net.Listener, error)) {
 	if uds == "" {
 		return "http://" + tcp, func() (net.Listener, error) {
-			return (&net.ListenConfig{}).Listen(context.Background(), "tcp", tcp)
+			var lc net.ListenConfig
+			if shared {
+				lc.Control = sharePort
+			}
+			return lc.Listen(context.Background(), "tcp", tcp)
 		}
 	}
 	return "unix:" + uds, func() (net.Listener, error) {

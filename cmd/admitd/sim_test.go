@@ -45,7 +45,7 @@ func TestSimSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("left behind"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address, listen := simListen(path, "")
+	address, listen := simListen(path, "", false)
 	l, err := listen()
 	if err != nil {
 		t.Fatal(err)
