@@ -46,6 +46,8 @@ type Options struct {
 	Progress *Screen
 	// Hangup delivers SIGHUP.
 	Hangup <-chan os.Signal
+	// Patience changes how long the supervisor waits for what, beyond what the configuration says; nil changes nothing.
+	Patience func(*supervisor.Options)
 	// Force is closed when the person asked a second time to stop: no more grace.
 	Force <-chan struct{}
 }

@@ -94,6 +94,9 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	p := &pool{config: c}
 	so.Self, so.Logger = o.Self, news(o).With("component", "supervisor")
 	so.BeforeStop, so.Progress = p.drain, p.progress
+	if o.Patience != nil {
+		o.Patience(&so)
+	}
 	sup, err := supervisor.New(so)
 	if err != nil {
 		return nil, &SetupError{err}

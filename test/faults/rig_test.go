@@ -67,6 +67,8 @@ type setup struct {
 	policy string
 	// config changes admitd's configuration. It is not checked, so that times may be shorter than the file allows.
 	config func(*config.Config)
+	// patience changes how long the supervisor waits for what.
+	patience func(*supervisor.Options)
 	// wanted is how Run must end, nil for well.
 	wanted error
 }
@@ -151,7 +153,7 @@ func run(t *testing.T, s setup, c config.Config) *rig {
 	go func() {
 		defer close(ended)
 		result = app.Run(ctx, app.Options{
-			Config: c, Load: func() (config.Config, error) { return c, nil }, Version: "test", Self: binary,
+			Config: c, Load: func() (config.Config, error) { return c, nil }, Version: "test", Self: binary, Patience: s.patience,
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)), Level: new(slog.LevelVar),
 		})
 	}()
