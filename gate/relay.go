@@ -80,8 +80,12 @@ func (a *arrival) forward() {
 	if f.body.drop() {
 		a.dropBody()
 	}
+	left := a.out.result.Ending == dialect.EndCaller
 	a.release()
 	f.drain()
+	if left {
+		a.endAtEngine()
+	}
 }
 
 func (a *arrival) newOutlet() *outlet {
@@ -125,7 +129,8 @@ func (a *arrival) splice() ([]byte, error) {
 
 // edits are the only changes of the request.
 func (a *arrival) edits() dialect.Edits {
-	e := dialect.Edits{DropPriority: true, IncludeUsage: a.addsUsage()}
+	a.nameForEngine()
+	e := dialect.Edits{DropPriority: true, IncludeUsage: a.addsUsage(), RequestID: a.rid}
 	if m := a.pool.EngineModel; m != "" && a.facts.Model != "" && m != a.facts.Model {
 		e.Model = &m
 	}

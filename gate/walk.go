@@ -39,7 +39,9 @@ type arrival struct {
 	class string
 	facts dialect.Facts
 	pool  *Pool
-	body  []byte
+	// rid is the request's name at the engine, "" when it has none; see nameForEngine.
+	rid  string
+	body []byte
 	// buffered is what this arrival has taken from the buffer budget.
 	buffered int64
 	verdict  *admission.Verdict

@@ -24,10 +24,12 @@ type Edits struct {
 	OutputCap *int
 	// DropPriority removes the top-level priority, whose sign means opposite things to the two engines.
 	DropPriority bool
+	// RequestID, unless empty, is set as rid, SGLang's name of the request; a caller's own is replaced.
+	RequestID string
 }
 
 func (e Edits) none() bool {
-	return e.Model == nil && !e.IncludeUsage && e.OutputCap == nil && !e.DropPriority
+	return e.Model == nil && !e.IncludeUsage && e.OutputCap == nil && !e.DropPriority && e.RequestID == ""
 }
 
 // ErrNotSpliceable is returned for a body that Read would refuse: there is no place where the edit could go.
@@ -74,6 +76,9 @@ func Splice(ep Endpoint, body []byte, e Edits) ([]byte, error) {
 	}
 	if e.DropPriority {
 		s.drop("priority")
+	}
+	if e.RequestID != "" {
+		s.set("rid", quote(e.RequestID))
 	}
 	return s.apply(body, root), nil
 }

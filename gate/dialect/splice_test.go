@@ -58,6 +58,8 @@ func TestSplice(t *testing.T) {
 		{"priority alone", chat, drop, `{ "priority":1 }`, `{  }`},
 		{"priority twice at the end", chat, drop, `{"a":1,"priority":1,"priority":2}`, `{"a":1}`},
 		{"nested priority stays", chat, drop, `{"a":{"priority":1}}`, `{"a":{"priority":1}}`},
+		{"rid inserted", chat, Edits{RequestID: "ab"}, `{"a":1}`, `{"rid":"ab","a":1}`},
+		{"a caller's rid replaced, twice", chat, Edits{RequestID: "ab"}, `{"rid":"x","rid":["y"]}`, `{"rid":"ab","rid":"ab"}`},
 		{"priority alone, model inserted", chat, Edits{Model: new("b"), DropPriority: true}, `{"priority":1}`, `{"model":"b"}`},
 		{"priority first, model inserted", chat, Edits{Model: new("b"), DropPriority: true}, `{"priority":1,"a":1}`, `{"model":"b","a":1}`},
 	}
