@@ -28,6 +28,9 @@ type Controller struct {
 	lastKV   float64
 	lastKVAt time.Time
 	learnt   slotLearner
+	ghosts   ghosts
+	// queueLimit is how many sequences the engine's own queue limit bears, running ones included; 0 for no limit.
+	queueLimit int
 
 	closed   bool
 	closedBy reason.Code
@@ -96,7 +99,7 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 		c.noteTicket(p, bad, returned)
 	}
 	v.State = c.state(now, c.promisedTo(now, returned))
-	d := c.policy.Policy.Decide(requestOf(a, est), v.State)
+	d := c.within(c.policy.Policy.Decide(requestOf(a, est), v.State), est, v.State)
 	why := d.Message
 	if first := c.hold.ahead(returned); first != nil && d.Verdict == policy.Admit {
 		d, why = behind(d, first, c.hold.len()), first.why
@@ -311,7 +314,7 @@ func (c *Controller) Observe(now time.Time, snap *signals.Snapshot) []Verdict {
 		return c.pump(now)
 	}
 	if c.snap == nil || snap.Life != c.snap.Life {
-		c.prevAt, c.lastKV, c.learnt = time.Time{}, 0, slotLearner{}
+		c.prevAt, c.lastKV, c.learnt, c.ghosts = time.Time{}, 0, slotLearner{}, ghosts{}
 	} else if snap.At.After(c.snap.At) {
 		c.prevAt = c.snap.At
 	}
@@ -320,6 +323,7 @@ func (c *Controller) Observe(now time.Time, snap *signals.Snapshot) []Verdict {
 	if better {
 		c.books.observed(snap.At)
 		c.learnFromScrape(now)
+		c.noteGhosts(now, c.prevAt)
 	}
 	return c.pump(now)
 }

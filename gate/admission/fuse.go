@@ -187,8 +187,12 @@ func (c *Controller) state(now time.Time, promised int) policy.State {
 	return s
 }
 
-// idleView is the view with nothing in flight on an engine that only we use: whatever the gauges say, nothing runs.
+// idleView is the view with nothing in flight on an engine that only we use: whatever the gauges say, nothing runs, unless
+// tokens come out all the same.
 func (c *Controller) idleView(s *policy.State, t tally) {
+	if c.haunted(s.Now) {
+		return
+	}
 	// Gauges that still show what ended a moment ago are late, not wrong.
 	late := c.snap != nil && !c.snap.At.After(c.books.lastEnd.Add(endingGrace)) && !c.books.lastEnd.IsZero()
 	for _, sig := range []*signals.Signal{&s.Running, &s.Waiting, &s.KVUsed} {

@@ -64,7 +64,7 @@ func (c *Controller) reconsider(now time.Time, h *heldItem) {
 	}
 	privileged := h.returned || (h.promise != nil && h.promise.due(now))
 	h.state = c.state(now, c.promisedTo(now, privileged))
-	d := c.policy.Policy.Decide(requestOf(h.a, h.est), h.state)
+	d := c.within(c.policy.Policy.Decide(requestOf(h.a, h.est), h.state), h.est, h.state)
 	h.why = d.Message
 	if first := c.hold.head(); first != h && d.Verdict == policy.Admit {
 		d, h.why = behind(d, first, c.hold.len()-1), first.why

@@ -18,6 +18,7 @@ func (p *pool) inFlight() int { return p.admission.Dump(admission.Totals).InFlig
 
 func (p *pool) onSnapshot(s *signals.Snapshot) {
 	p.admission.Observe(s)
+	p.watchGhosts()
 	select {
 	case p.scraped <- struct{}{}:
 	default:
@@ -287,6 +288,7 @@ func (p *pool) configureEngine(st supervisor.Status, snap *signals.Snapshot) {
 	}
 	p.admission.With(func(now time.Time, _ admission.Controlling) {
 		p.controller.SetEngine(now, slots, capacity, st.MaxModelLen)
+		p.controller.SetQueueLimit(now, queueLimit(p.config.Engine.Args, slots))
 	})
 }
 
