@@ -67,6 +67,8 @@ type pool struct {
 	quiet bool
 	// served is true once the gate has been open: from then on an unmet need closes the gate instead of ending admitd.
 	served bool
+	// haunted is set while it has been told that the engine works for nobody. Only the scraper's goroutine has it.
+	haunted bool
 	// unmet is the last complaint about the policy's needs, so that it is made once.
 	unmet string
 }
