@@ -21,7 +21,7 @@ func (f FaultInfo) On(face string) bool { return f.Face == "" || f.Face == face 
 
 // Faults lists every fault, in a fixed order: those of the process, of its health, of its metrics, of its answers.
 func Faults() []FaultInfo {
-	return slices.Concat(processFaults(), deathFaults(), healthFaults(), metricFaults(), lagFaults(), answerFaults(), callerFaults())
+	return slices.Concat(processFaults(), deathFaults(), healthFaults(), metricFaults(), misleadFaults(), lagFaults(), answerFaults(), callerFaults())
 }
 
 // faultInfo finds a fault by name.
@@ -43,6 +43,11 @@ const (
 	// FaultOrphan is a matter of processes: the command starts the child, a Server by itself knows nothing of it.
 	FaultOrphan Fault = "orphan"
 	FaultStall  Fault = "stall"
+	// FaultLeaderKilled and FaultOOMKill end the command by SIGKILL; the child that lives on is the command's, too.
+	FaultLeaderKilled  Fault = "leader-killed"
+	FaultOOMKill       Fault = "oom-kill"
+	FaultStuckQueue    Fault = "stuck-queue"
+	FaultOversizedHead Fault = "oversized-head"
 )
 
 func processFaults() []FaultInfo {
@@ -52,6 +57,10 @@ func processFaults() []FaultInfo {
 		{FaultFatalStart, "", []int{35}, "starting fails with a message that no retry can mend (no memory for cache blocks), exit status 1"},
 		{FaultSlowStart, "", nil, "loading takes the given time longer (default 30s)"},
 		{FaultOrphan, "", []int{1, 38}, "a child process stays alive and holds stdout when the leader dies, also while loading"},
+		{FaultLeaderKilled, VLLM, []int{1}, "the API server is killed (SIGKILL); the core's process lives on and holds stdout"},
+		{FaultOOMKill, VLLM, []int{2}, "the kernel kills the API server; a worker in a session of its own lives on"},
+		{FaultStuckQueue, VLLM, []int{4}, "requests that come are queued and never scheduled; /health stays 200"},
+		{FaultOversizedHead, VLLM, []int{5}, "a prompt within the model length may be larger than the KV cache; at the head of the queue it blocks all others"},
 		{FaultStall, "", []int{6}, "no tokens come out any more; /health stays 200"},
 	}
 }
@@ -81,12 +90,13 @@ func metricFaults() []FaultInfo {
 
 // Faults of the answers to inference requests.
 const (
-	FaultInBand503   Fault = "in-band-503"
-	FaultReal503     Fault = "real-503"
-	FaultCutStream   Fault = "cut-stream"
-	FaultAbortStream Fault = "abort-stream"
-	FaultErrorStream Fault = "error-stream"
-	FaultGiantEvent  Fault = "giant-event"
+	FaultInBand503     Fault = "in-band-503"
+	FaultReal503       Fault = "real-503"
+	FaultCutStream     Fault = "cut-stream"
+	FaultAbortStream   Fault = "abort-stream"
+	FaultErrorStream   Fault = "error-stream"
+	FaultCounterRaises Fault = "counter-raises"
+	FaultGiantEvent    Fault = "giant-event"
 )
 
 func answerFaults() []FaultInfo {
@@ -96,6 +106,7 @@ func answerFaults() []FaultInfo {
 		{FaultCutStream, "", []int{21}, "streams end after three tokens without a finish reason or a terminal mark"},
 		{FaultAbortStream, "", []int{22}, "answers end after three tokens with finish reason abort"},
 		{FaultErrorStream, "", []int{20}, "streams end after three tokens with an in-stream 500"},
+		{FaultCounterRaises, VLLM, []int{20}, "a counter's negative increment raises: the answer fails with a 500 before its first token"},
 		{FaultGiantEvent, "", nil, "the second token of a stream is one data line of 8 MiB"},
 	}
 }

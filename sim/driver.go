@@ -33,13 +33,17 @@ type driver struct {
 	calls   map[model.ID]*call
 	nextID  model.ID
 	dead    *apiError
+	// aborted is what frozen-after-abort still shows.
+	aborted *model.Stats
 }
 
 // call is one sequence in flight as its handler sees it. Its memory does not grow with its output.
 type call struct {
-	id   model.ID
-	rid  string
-	wake chan struct{}
+	id  model.ID
+	rid string
+	// stuck requests never reach the model.
+	stuck bool
+	wake  chan struct{}
 
 	mu    sync.Mutex
 	state callState
@@ -157,7 +161,9 @@ func (d *driver) step() {
 		prefill = prefill || ev.Kind == model.Scheduled
 	}
 	if len(events) > 0 {
-		d.rec.refresh(d.engine.Stats(), prefill, d.now(), d.speed)
+		if !d.faults.on(FaultStaleGauges) || (d.now()-d.rec.refreshed).Seconds()/d.speed >= idleRefresh.Seconds() {
+			d.rec.refresh(d.stats(), prefill, d.now(), d.speed)
+		}
 	}
 }
 
@@ -173,6 +179,7 @@ func (d *driver) deliver(ev model.Event, last bool) {
 			c.update(func(s *callState) { s.cached = ev.Cached })
 		}
 	case model.Token:
+		d.aborted = nil
 		if !last {
 			c.update(func(s *callState) { s.tokens = ev.Tokens })
 		}
@@ -197,17 +204,26 @@ func (d *driver) submit(reqs []model.Request, rid string, p params) ([]*call, er
 		for _, r := range reqs {
 			d.nextID++
 			r.ID = d.nextID
-			if failed = d.engine.Submit(now, r); failed != nil {
+			stuck := d.faults.on(FaultStuckQueue)
+			if failed = d.enqueue(now, r, stuck); failed != nil {
 				d.drop(out)
 				return
 			}
-			c := &call{id: r.ID, rid: rid, wake: wake}
+			c := &call{id: r.ID, rid: rid, wake: wake, stuck: stuck}
 			d.calls[r.ID] = c
 			d.rec.submitted(r, p, now)
 			out = append(out, c)
 		}
 	})
 	return out, errors.Join(err, failed)
+}
+
+// enqueue hands one request to the model, unless it is never to see it.
+func (d *driver) enqueue(now time.Duration, r model.Request, stuck bool) error {
+	if stuck {
+		return nil
+	}
+	return d.engine.Submit(now, r)
 }
 
 // abort ends every call whose rid begins with the prefix, as if the engine had ended it.
@@ -233,6 +249,7 @@ func (d *driver) cancel(calls []*call) {
 }
 
 func (d *driver) drop(calls []*call) {
+	defer d.noteAbort(d.stats())
 	for _, c := range calls {
 		if d.engine.Cancel(d.now(), c.id) {
 			d.rec.cancelled(c.id)

@@ -10,6 +10,7 @@ import (
 // Texts that a real vLLM 0.32 sends; clients and supervisors recognise them.
 const (
 	engineDeadText = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+	counterText    = "Counters can only be incremented by non-negative amounts."
 	drainingText   = "cannot schedule new futures after shutdown"
 )
 

@@ -57,17 +57,29 @@ type exposition struct {
 	skip      string
 	// plain leaves the *_created families out.
 	plain bool
+	// names are wire names that differ; rankLabel, when set, is the label by which samples are spread over two ranks.
+	names     map[string]string
+	rankLabel string
 }
 
 func (x *exposition) head(name, typ, help string) {
+	name = x.wire(name)
 	fmt.Fprintf(&x.buf, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, typ)
+}
+
+// wire is the name under which a metric appears.
+func (x *exposition) wire(name string) string {
+	if other, ok := x.names[name]; ok {
+		return other
+	}
+	return name
 }
 
 func (x *exposition) sample(name string, labels []string, v float64) {
 	if x.bare {
 		return
 	}
-	x.buf.WriteString(name)
+	x.buf.WriteString(x.wire(name))
 	if len(labels) > 0 {
 		pairs := make([]string, 0, len(labels)/2)
 		for i := 0; i+1 < len(labels); i += 2 {
@@ -94,7 +106,9 @@ func (x *exposition) gauge(name, help string, rows ...row) {
 		if x.nan && !strings.HasSuffix(name, "_info") {
 			v = math.NaN()
 		}
-		x.sample(name, r.labels, v)
+		for _, one := range x.rank(name, r.labels, v) {
+			x.sample(name, one.labels, one.value)
+		}
 	}
 }
 
@@ -102,7 +116,9 @@ func (x *exposition) gauge(name, help string, rows ...row) {
 func (x *exposition) counter(name, help string, rows ...row) {
 	x.head(name+"_total", "counter", help)
 	for _, r := range rows {
-		x.sample(name+"_total", r.labels, r.value)
+		for _, one := range x.rank(name+"_total", r.labels, r.value) {
+			x.sample(name+"_total", one.labels, one.value)
+		}
 	}
 	x.createdRows(name, help, rows)
 }

@@ -207,6 +207,10 @@ type follower struct {
 // catchUp writes the pieces of sequence i that are new.
 func (f *follower) catchUp(i int, st callState) (moved bool, err error) {
 	for f.done[i] < st.tokens {
+		if f.total == 0 && f.s.faults.on(FaultCounterRaises) {
+			f.to.fail(&apiError{Status: 500, Type: "InternalServerError", Message: counterText})
+			return true, errCut
+		}
 		f.begin(st)
 		if err := f.fault(i); err != nil {
 			return true, err

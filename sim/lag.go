@@ -51,11 +51,14 @@ func (s *Server) gauges(c scrape, st model.Stats) (running, waiting, kv float64)
 	if s.faults.on(FaultLaggingGauges) {
 		st = s.lag.behind(time.Now(), st)
 	}
+	if c.aborted != nil {
+		st = *c.aborted
+	}
 	switch {
 	case s.faults.has(FaultQueueHang):
 		return 0, 0, 0
 	case s.faults.on(FaultPreemptingScrape) && c.inFlight > 0:
 		return 0, float64(c.inFlight), 0
 	}
-	return float64(st.Running), float64(st.Waiting), st.KVUsage()
+	return s.bend(float64(st.Running), float64(st.Waiting), st.KVUsage())
 }

@@ -27,6 +27,9 @@ func (s *Server) serverLoad(w http.ResponseWriter, _ *http.Request) {
 	if s.opt.ServerLoadTracking {
 		n = s.load.Load()
 	}
+	if s.faults.on(FaultNegativeLoad) {
+		n = -3
+	}
 	s.writeJSON(w, http.StatusOK, encode(struct {
 		Load int64 `json:"server_load"`
 	}{n}))

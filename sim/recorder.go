@@ -177,11 +177,13 @@ func (r *recorder) refresh(s model.Stats, prefill bool, now time.Duration, speed
 // scrape is a copy of everything for one exposition.
 type scrape struct {
 	stats, stale model.Stats
-	preemptions  int
-	inFlight     int
-	lastHit      float64
-	throughput   float64
-	h            map[string]*histogram
+	// aborted is what the gauges show although it is over, nil for nothing.
+	aborted     *model.Stats
+	preemptions int
+	inFlight    int
+	lastHit     float64
+	throughput  float64
+	h           map[string]*histogram
 }
 
 func (r *recorder) scrape(s model.Stats, now time.Duration, speed float64) scrape {

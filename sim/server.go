@@ -54,7 +54,8 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("simulated engine: %w", err)
 	}
 	cfg = eng.Config()
-	if have := (cfg.Blocks - 1) * cfg.BlockTokens; cfg.MaxModelLen > have {
+	_, oversized := faults.asked(FaultOversizedHead)
+	if have := (cfg.Blocks - 1) * cfg.BlockTokens; cfg.MaxModelLen > have && !oversized {
 		return nil, fmt.Errorf("simulated engine: max model length is %d tokens, the KV cache holds %d: "+
 			"lower --max-model-len or raise --kv-blocks", cfg.MaxModelLen, have)
 	}
@@ -92,7 +93,7 @@ func (s *Server) SetFault(name Fault, on bool) error {
 // Stats returns the model's own counters.
 func (s *Server) Stats() (model.Stats, error) {
 	var st model.Stats
-	err := s.driver.do(func() { st = s.driver.engine.Stats() })
+	err := s.driver.do(func() { st = s.driver.stats() })
 	return st, err
 }
 
@@ -157,7 +158,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) string {
 	}
 	w.Header().Set("Vary", "Origin")
 	methods, ok := s.routes[r.URL.Path]
-	if !ok {
+	if !ok || s.rustLacks(r.URL.Path) {
 		s.writeJSON(w, http.StatusNotFound, []byte(`{"detail":"Not Found"}`))
 		return "none"
 	}

@@ -18,7 +18,11 @@ func (s *Server) sglangExposition() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := s.newExposition("model_name", s.opt.ServedNames[0], "engine_type", "unified", "tp_rank", "0", "pp_rank", "0", "moe_ep_rank", "0")
+	base := []string{"model_name", s.opt.ServedNames[0], "engine_type", "unified", "tp_rank", "0", "pp_rank", "0", "moe_ep_rank", "0"}
+	if s.faults.on(FaultTwoRanks) {
+		base = append(base, "dp_rank", "0")
+	}
+	x := s.newExposition(base...)
 	x.plain = true
 	if s.faults.on(FaultNoKVMetric) {
 		x.skip = "sglang:token_usage"

@@ -9,9 +9,12 @@ import (
 // slowMetricsDelay is how much longer slow-metrics makes a scrape.
 const slowMetricsDelay = 5 * time.Second
 
+// vllmText is the content type of the vLLM face.
+const vllmText = "text/plain; version=1.0.0; charset=utf-8"
+
 // metrics serves /metrics of the vLLM face.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
-	s.serveMetrics(w, r, "text/plain; version=1.0.0; charset=utf-8", s.vllmExposition)
+	s.serveMetrics(w, r, vllmText, s.vllmExposition)
 }
 
 // serveMetrics applies the faults that any face's scrape can have.
@@ -28,6 +31,9 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, contentTyp
 		}
 	}
 	body, err := s.scrapeBody(render)
+	if s.faults.on(FaultOpenMetrics) {
+		body, contentType = openMetrics(body), openMetricsType
+	}
 	if err != nil || s.faults.on(FaultMetrics500) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
@@ -58,16 +64,24 @@ func (s *Server) scrapeBody(render func() ([]byte, error)) ([]byte, error) {
 
 // newExposition starts an exposition with the faults of the scrape applied.
 func (s *Server) newExposition(base ...string) *exposition {
-	return &exposition{
+	x := &exposition{
 		base: base, created: unixSeconds(s.started),
-		bare: s.faults.on(FaultMissingMetrics), nan: s.faults.on(FaultNaNMetrics),
+		bare: s.faults.on(FaultMissingMetrics), nan: s.faults.on(FaultNaNMetrics), names: s.renames(),
 	}
+	if s.faults.on(FaultTwoRanks) {
+		x.rankLabel = map[string]string{VLLM: "engine", SGLang: "dp_rank"}[s.opt.Dialect]
+	}
+	return x
 }
 
 func (s *Server) scrape() (scrape, error) {
 	var c scrape
 	d := s.driver
-	err := d.do(func() { c = d.rec.scrape(d.engine.Stats(), d.now(), d.speed) })
+	err := d.do(func() {
+		c = d.rec.scrape(d.stats(), d.now(), d.speed)
+		c.aborted = d.aborted
+	})
+	s.mislead(&c)
 	return c, err
 }
 
@@ -202,7 +216,7 @@ func (s *Server) cacheConfig() []string {
 	if s.opt.KVBlocks > 0 {
 		override = strconv.Itoa(c.Blocks)
 	}
-	return []string{
+	labels := []string{
 		"_block_size_resolved", "True", "block_size", block, "cache_dtype", "auto", "cache_hit_alignment_tokens", "None",
 		"effective_attention_block_size", block, "enable_mamba_shared_prefix_checkpoint", "False",
 		"enable_prefix_caching", py[!c.NoPrefixCache], "engine", "0", "gpu_memory_utilization", "0.92", "hash_block_size", "None",
@@ -216,4 +230,8 @@ func (s *Server) cacheConfig() []string {
 		"skip_page_size_padded", "None", "sliding_window", "None", "swa_bounded_replay", "True", "use_kda_recoverssm", "False",
 		"use_replayssm", "False", "user_specified_block_size", py[s.opt.BlockSize > 0],
 	}
+	if s.faults.on(FaultWrongCacheConfig) {
+		return hybrid(labels, c.Blocks)
+	}
+	return labels
 }

@@ -36,6 +36,10 @@ func simProcesses(ctx context.Context, srv *sim.Server, faults []string) error {
 			_, err := simChild("sglang::scheduler_TP1", true)
 			return err
 		},
+		sim.FaultLeaderKilled: func(time.Duration) error {
+			return killedLeader(ctx, srv, sim.FaultLeaderKilled, "VLLM::EngineCore", false)
+		},
+		sim.FaultOOMKill: func(time.Duration) error { return killedLeader(ctx, srv, sim.FaultOOMKill, "VLLM::Worker_TP0", true) },
 		sim.FaultHungStart: func(time.Duration) error {
 			_, err := simChild("VLLM::Worker_TP0", false)
 			return err
@@ -69,6 +73,19 @@ func simChild(name string, escaped bool) (*exec.Cmd, error) {
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: escaped}
 	return child, child.Start()
+}
+
+// killedLeader starts a process that outlives us and kills us when the fault's time has come.
+func killedLeader(ctx context.Context, srv *sim.Server, name sim.Fault, child string, escaped bool) error {
+	if _, err := simChild(child, escaped); err != nil {
+		return err
+	}
+	go func() {
+		if srv.FaultBegins(ctx, name) == nil {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL) // nothing can come after it
+		}
+	}()
+	return nil
 }
 
 // deadScheduler starts a scheduler and ends it when its time has come.
