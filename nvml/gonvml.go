@@ -81,6 +81,10 @@ func (l *goLibrary) Device(index int) (Handle, error) {
 	return &goDevice{l: l, d: d}, nil
 }
 
+func (l *goLibrary) ProcessName(pid int) (string, error) {
+	return guarded(l, "nvmlSystemGetProcessName", func() (string, nvml.Return) { return l.api.SystemGetProcessName(pid) })
+}
+
 func (l *goLibrary) Events() (Events, error) {
 	for _, symbol := range []string{"nvmlDeviceRegisterEvents", "nvmlEventSetWait", "nvmlEventSetFree"} {
 		if err := l.need(symbol); err != nil {

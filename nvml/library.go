@@ -17,6 +17,8 @@ type Library interface {
 	Count() (int, error)
 	// Device opens the GPU of that index, 0 to Count-1.
 	Device(index int) (Handle, error)
+	// ProcessName is the name of the process with that pid.
+	ProcessName(pid int) (string, error)
 	// Events opens a queue of critical errors that no device reports to yet.
 	Events() (Events, error)
 }

@@ -33,6 +33,9 @@ type machine struct {
 	xids         []uint64
 	wrong        []string
 	devices      []*mock.Device
+	// memory and processes of each GPU, where they are not the usual ones.
+	memory    map[int]nvml.Memory
+	processes map[int][]nvml.ProcessInfo
 }
 
 // Values of the fake GPUs; none is zero, so that a zero is a mistake.
@@ -116,6 +119,9 @@ func (m *machine) api() nvml.Interface {
 			}}
 		},
 		SystemGetDriverVersionFunc: func() (string, nvml.Return) { return "550.54.15", m.enter("Driver") },
+		SystemGetProcessNameFunc: func(pid int) (string, nvml.Return) {
+			return fmt.Sprintf("proc%d\x1b", pid), m.enter("ProcessName")
+		},
 		DeviceGetCountFunc:         func() (int, nvml.Return) { return len(m.devices), m.enter("Count") },
 		DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) { return m.devices[i], m.enter("Handle") },
 		EventSetCreateFunc:         func() (nvml.EventSet, nvml.Return) { return m.eventSet(), m.enter("EventSet") },
@@ -153,7 +159,13 @@ func (m *machine) device(i int) *mock.Device {
 		GetUUIDFunc: func() (string, nvml.Return) { return fmt.Sprintf("GPU-%d", i), m.enter("UUID") },
 		GetNameFunc: func() (string, nvml.Return) { return "NVIDIA H100", m.enter("Name") },
 		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
-			return nvml.Memory{Total: fakeTotal, Used: fakeUsed, Free: fakeFree}, m.enter("Memory")
+			ret := m.enter("Memory")
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if mem, ok := m.memory[i]; ok {
+				return mem, ret
+			}
+			return nvml.Memory{Total: fakeTotal, Used: fakeUsed, Free: fakeFree}, ret
 		},
 		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) {
 			return nvml.Utilization{Gpu: 87, Memory: 12}, m.enter("Utilization")
@@ -165,13 +177,25 @@ func (m *machine) device(i int) *mock.Device {
 		},
 		GetTotalEccErrorsFunc: func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 2, m.enter("ECC") },
 		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
+			ret := m.enter("Processes")
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if list, ok := m.processes[i]; ok {
+				return list, ret
+			}
 			return []nvml.ProcessInfo{
 				{Pid: 70, UsedGpuMemory: 20 << 30},
 				{Pid: 42, UsedGpuMemory: ^uint64(0)},
-			}, m.enter("Processes")
+			}, ret
 		},
 		GetGraphicsRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
-			return []nvml.ProcessInfo{{Pid: 70, UsedGpuMemory: 1 << 30}, {Pid: 9, UsedGpuMemory: 1 << 20}}, m.enter("Graphics")
+			ret := m.enter("Graphics")
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.processes != nil {
+				return nil, ret
+			}
+			return []nvml.ProcessInfo{{Pid: 70, UsedGpuMemory: 1 << 30}, {Pid: 9, UsedGpuMemory: 1 << 20}}, ret
 		},
 		RegisterEventsFunc: func(uint64, nvml.EventSet) nvml.Return { return m.enter("Register") },
 	}

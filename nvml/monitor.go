@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -35,6 +36,14 @@ const (
 type Monitor struct {
 	o      MonitorOptions
 	latest atomic.Pointer[Reading]
+	// kick asks for a poll before its time.
+	kick chan struct{}
+
+	mu sync.Mutex
+	// before is what was read before the engine's last launch, nil before the first; ours are the processes that have been ours
+	// since.
+	before *Reading
+	ours   map[int]bool
 }
 
 // NewMonitor returns a monitor that has not polled yet: its Reading is Unavailable.
@@ -54,7 +63,7 @@ func NewMonitor(o MonitorOptions) *Monitor {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Monitor{o: o}
+	m := &Monitor{o: o, kick: make(chan struct{}, 1), ours: map[int]bool{}}
 	m.latest.Store(&Reading{State: Unavailable, Why: "not read yet"})
 	return m
 }
@@ -75,6 +84,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			m.finish(w)
 			return nil
+		case <-m.kick:
 		case <-tick.C:
 		}
 	}
@@ -90,6 +100,7 @@ func (m *Monitor) once(ctx context.Context, w *worker) {
 	for _, pid := range m.o.Pids() {
 		ours[pid] = true
 	}
+	m.remember(ours)
 	w.start(func(s *session) *Reading { return s.poll(time.Now(), ours) })
 	if r, ok := w.wait(ctx, m.limit); ok {
 		if r != nil {
@@ -98,6 +109,15 @@ func (m *Monitor) once(ctx context.Context, w *worker) {
 	} else if ctx.Err() == nil {
 		w.abandoned.Store(true)
 		m.publish(m.hung(w))
+	}
+}
+
+// remember keeps the pids that were ours: memory that they held is asked about after they have gone.
+func (m *Monitor) remember(ours map[int]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for pid := range ours {
+		m.ours[pid] = true
 	}
 }
 

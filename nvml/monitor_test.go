@@ -30,9 +30,9 @@ func TestReadingOfHealthyGPUs(t *testing.T) {
 			Throttle:       []string{"power cap", "reason 0x10000000000"},
 			ECCUncorrected: new(uint64(2)), LastXid: new(uint64(79)),
 			Processes: []Process{
-				{PID: 9, UsedBytes: new(uint64(1 << 20))},
-				{PID: 42},
-				{PID: 70, UsedBytes: new(uint64(20 << 30)), Ours: true},
+				{PID: 9, Name: "proc9", UsedBytes: new(uint64(1 << 20))},
+				{PID: 42, Name: "proc42"},
+				{PID: 70, Name: "proc70", UsedBytes: new(uint64(20 << 30)), Ours: true},
 			},
 		}
 		if got.State != OK || got.Driver != "550.54.15" || len(got.Devices) != 2 {

@@ -13,4 +13,7 @@ func (n none) Shutdown() error            { return n.fail("nvmlShutdown") }
 func (n none) Driver() (string, error)    { return "", n.fail("nvmlSystemGetDriverVersion") }
 func (n none) Count() (int, error)        { return 0, n.fail("nvmlDeviceGetCount") }
 func (n none) Device(int) (Handle, error) { return nil, n.fail("nvmlDeviceGetHandleByIndex") }
-func (n none) Events() (Events, error)    { return nil, n.fail("nvmlEventSetCreate") }
+func (n none) ProcessName(int) (string, error) {
+	return "", n.fail("nvmlSystemGetProcessName")
+}
+func (n none) Events() (Events, error) { return nil, n.fail("nvmlEventSetCreate") }

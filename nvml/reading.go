@@ -68,6 +68,8 @@ type Device struct {
 // Process is one process that holds memory on a device.
 type Process struct {
 	PID int
+	// Name is what the driver calls it, "" where it does not tell; at most 64 characters.
+	Name string
 	// UsedBytes is nil where the driver does not tell.
 	UsedBytes *uint64
 	// Ours is true when the pid belongs to the engine that admitd supervises.

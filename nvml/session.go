@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // errAbandoned ends a poll whose caller has stopped waiting.
@@ -34,11 +36,13 @@ type session struct {
 	events  Events
 	known   map[int]Device
 	lastXid map[string]uint64
+	// names of the processes that the last poll listed, by pid.
+	names map[int]string
 }
 
 // newSession returns a session that is not initialised.
 func newSession(lib Library, step func(string) bool) *session {
-	return &session{lib: lib, step: step, known: map[int]Device{}, lastXid: map[string]uint64{}}
+	return &session{lib: lib, step: step, known: map[int]Device{}, lastXid: map[string]uint64{}, names: map[int]string{}}
 }
 
 // ask makes one call of the library.
@@ -151,6 +155,7 @@ func (s *session) readAll(now time.Time, ours map[int]bool) (*Reading, error) {
 		}
 	}
 	s.readEvents(handles)
+	s.nameProcesses(r.Devices)
 	for i := range r.Devices {
 		if xid, ok := s.lastXid[r.Devices[i].UUID]; ok {
 			r.Devices[i].LastXid = &xid
@@ -279,6 +284,43 @@ func (s *session) readEvents(handles []Handle) {
 			s.lastXid[uuid] = xid
 		}
 	}
+}
+
+// nameProcesses fills in what the processes are called. A name is asked for once, as long as its pid stays listed.
+func (s *session) nameProcesses(devices []Device) {
+	now := map[int]string{}
+	for i := range devices {
+		for j := range devices[i].Processes {
+			p := &devices[i].Processes[j]
+			name, known := now[p.PID]
+			if !known {
+				if name, known = s.names[p.PID]; !known {
+					name, _ = ask(s, "nvmlSystemGetProcessName", func() (string, error) { return s.lib.ProcessName(p.PID) })
+					name = plainName(name)
+				}
+				now[p.PID] = name
+			}
+			p.Name = name
+		}
+	}
+	s.names = now
+}
+
+// plainName is a process's name in at most 64 printable characters.
+func plainName(name string) string {
+	const longest = 64
+	var b strings.Builder
+	n := 0
+	for _, r := range name {
+		if n == longest {
+			break
+		}
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			n++
+		}
+	}
+	return b.String()
 }
 
 // joinProcesses makes one list, by pid, of lists that may name a process more than once.
