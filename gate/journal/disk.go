@@ -41,13 +41,17 @@ type disk struct {
 
 	dir      string
 	maxBytes int64
+	maxAge   time.Duration
 	keep     int64
+	keepAge  time.Duration
 	log      *slog.Logger
 	now      func() time.Time
 
 	number int
 	file   io.WriteCloser
 	path   string
+	// begun is when the file was opened.
+	begun time.Time
 	// retryAt is when a disk that failed is tried again.
 	retryAt time.Time
 	buf     *bufio.Writer
@@ -82,7 +86,7 @@ func openDisk(o Options) (*disk, error) {
 }
 
 func newDisk(o Options) *disk {
-	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, keep: o.KeepBytes, log: o.Logger, now: time.Now, done: make(chan struct{}), open: openFile}
+	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, maxAge: o.MaxAge, keep: o.KeepBytes, keepAge: o.KeepAge, log: o.Logger, now: time.Now, done: make(chan struct{}), open: openFile}
 	if d.maxBytes == 0 {
 		d.maxBytes = defaultMaxBytes
 	}
@@ -152,7 +156,7 @@ func (d *disk) write(e Entry) {
 		d.dropped.Add(1)
 		return
 	}
-	if d.file == nil || (d.size > 0 && d.size+int64(len(line)) > d.maxBytes) {
+	if d.file == nil || d.full(int64(len(line))) {
 		if err := d.next(); err != nil {
 			d.pending++
 			d.fail(err)
@@ -165,6 +169,14 @@ func (d *disk) write(e Entry) {
 	if err != nil {
 		d.fail(err)
 	}
+}
+
+// full reports whether the file, which has lines, should be closed before n more bytes.
+func (d *disk) full(n int64) bool {
+	if d.size == 0 {
+		return false
+	}
+	return d.size+n > d.maxBytes || (d.maxAge > 0 && d.now().Sub(d.begun) >= d.maxAge)
 }
 
 func (d *disk) flush() {
@@ -226,20 +238,33 @@ func (d *disk) next() error {
 		d.settle()
 	}
 	d.file, d.buf = nil, nil
-	path := filepath.Join(d.dir, fmt.Sprintf("%s%06d%s", filePrefix, d.number+1, fileSuffix))
-	f, err := d.open(path)
+	f, path, err := d.create()
 	if err != nil {
 		return fmt.Errorf("journal: open %s: %w", path, err)
 	}
-	d.number++
-	d.path = path
+	d.path, d.begun = path, d.now()
 	d.file, d.buf, d.size = f, bufio.NewWriterSize(f, 64<<10), 0
 	d.prune()
 	return nil
 }
 
-// prune counts bytes, not files: starts that came to nothing and a full disk leave small files, and must not push out
-// the record.
+// create makes the file of the next free number: while one admitd hands over to another, both write to the folder.
+func (d *disk) create() (f io.WriteCloser, path string, err error) {
+	for range 100 {
+		d.number++
+		path = filepath.Join(d.dir, fmt.Sprintf("%s%06d%s", filePrefix, d.number, fileSuffix))
+		if f, err = d.open(path); !errors.Is(err, os.ErrExist) {
+			break
+		}
+	}
+	if err != nil {
+		d.number--
+	}
+	return f, path, err
+}
+
+// prune counts bytes and age, not files: starts that came to nothing and a full disk leave small files, and must not push
+// out the record.
 func (d *disk) prune() {
 	files, err := Files(d.dir)
 	if err != nil {
@@ -252,7 +277,8 @@ func (d *disk) prune() {
 			continue
 		}
 		total += info.Size()
-		if total <= d.keep-d.maxBytes && len(files)-i <= maxFiles {
+		old := d.keepAge > 0 && d.now().Sub(info.ModTime()) >= d.keepAge
+		if !old && total <= d.keep-d.maxBytes && len(files)-i <= maxFiles {
 			continue
 		}
 		if err := os.Remove(file); err != nil {

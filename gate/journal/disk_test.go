@@ -147,6 +147,7 @@ func TestFullDiskRemovesNothingAndIsTriedOnceASecond(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := newDisk(Options{Dir: dir, MaxBytes: 2000, Logger: slog.New(slog.DiscardHandler)})
+	d.number = 100
 	now := time.Unix(0, 0)
 	d.now = func() time.Time { return now }
 	opened := 0

@@ -18,9 +18,18 @@ type Options struct {
 	Dir string
 	// MaxBytes is the size at which a file is closed and the next one begun; 0 means 64 MiB. Negative is an error.
 	MaxBytes int64
+	// MaxAge is how long a file is written to before the next one is begun; 0 means without limit. Negative is an error.
+	MaxAge time.Duration
 	// KeepBytes is how much stays in Dir in all: when a new file is begun, the oldest ones beyond it are removed. 0 means
 	// 16 times MaxBytes. Negative is an error.
 	KeepBytes int64
+	// KeepAge is how long a file stays after its last line; 0 means without limit. Negative is an error.
+	KeepAge time.Duration
+	// Restore takes up the newest entries of Dir's files into memory, and numbers on after them.
+	Restore bool
+	// CloseOpen writes an outcome with Ending EndLost for each restored admission that has none: the admitd that served
+	// it has died. Not for a folder whose last writer still serves.
+	CloseOpen bool
 	// Queue is how many entries may wait for the disk before further ones are dropped from it; 0 means 8192.
 	Queue int
 	// Logger receives disk trouble; nil discards it.
@@ -40,8 +49,10 @@ type Stats struct {
 // Journal is safe for concurrent use. Entries are immutable once appended: neither the writer nor a reader may
 // change what their pointers lead to.
 type Journal struct {
-	mu      sync.Mutex
-	ring    []Entry
+	mu   sync.Mutex
+	ring []Entry
+	// first and last are the numbers of the first and the newest entry this journal has seen; first is 0 while there is none.
+	first   uint64
 	last    uint64
 	index   map[string]place
 	changed chan struct{}
@@ -54,9 +65,9 @@ type place struct{ decision, outcome uint64 }
 
 // New opens a journal. With a Dir it starts a new file there and one goroutine that Close ends.
 func New(o Options) (*Journal, error) {
-	if o.Ring < 0 || o.MaxBytes < 0 || o.KeepBytes < 0 || o.Queue < 0 {
-		return nil, fmt.Errorf("journal: ring %d, max bytes %d, keep bytes %d and queue %d must not be negative",
-			o.Ring, o.MaxBytes, o.KeepBytes, o.Queue)
+	if o.Ring < 0 || o.MaxBytes < 0 || o.KeepBytes < 0 || o.Queue < 0 || o.MaxAge < 0 || o.KeepAge < 0 {
+		return nil, fmt.Errorf("journal: ring %d, max bytes %d, keep bytes %d, queue %d, max age %s and keep age %s must not be negative",
+			o.Ring, o.MaxBytes, o.KeepBytes, o.Queue, o.MaxAge, o.KeepAge)
 	}
 	if o.Ring == 0 {
 		o.Ring = DefaultRing
@@ -65,12 +76,20 @@ func New(o Options) (*Journal, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	j := &Journal{ring: make([]Entry, o.Ring), index: map[string]place{}, changed: make(chan struct{})}
-	if o.Dir != "" {
-		d, err := openDisk(o)
-		if err != nil {
-			return nil, err
-		}
-		j.disk = d
+	if o.Dir == "" {
+		return j, nil
+	}
+	var open []Entry
+	if o.Restore {
+		open = j.restore(o)
+	}
+	d, err := openDisk(o)
+	if err != nil {
+		return nil, err
+	}
+	j.disk = d
+	if o.CloseOpen {
+		j.closeOpen(open)
 	}
 	return j, nil
 }
@@ -83,18 +102,27 @@ func (j *Journal) Append(e Entry) uint64 {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.last++
-	e.Seq = j.last
-	slot := &j.ring[(e.Seq-1)%uint64(len(j.ring))]
-	j.forget(*slot)
-	*slot = e
-	j.remember(e)
+	e = j.keep(e)
 	if j.disk != nil && !j.closed {
 		j.disk.offer(e)
 	}
 	close(j.changed)
 	j.changed = make(chan struct{})
 	return e.Seq
+}
+
+// keep numbers an entry and puts it into the ring. The lock is held.
+func (j *Journal) keep(e Entry) Entry {
+	j.last++
+	e.Seq = j.last
+	if j.first == 0 {
+		j.first = e.Seq
+	}
+	slot := &j.ring[(e.Seq-1)%uint64(len(j.ring))]
+	j.forget(*slot)
+	*slot = e
+	j.remember(e)
+	return e
 }
 
 func (e Entry) arrival() string {
@@ -146,11 +174,11 @@ func (j *Journal) forget(e Entry) {
 func (j *Journal) Read(after uint64, limit int) (entries []Entry, oldest, last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.last == 0 {
+	if j.first == 0 {
 		return nil, 0, 0
 	}
-	oldest = 1
-	if n := uint64(len(j.ring)); j.last > n {
+	oldest = j.first
+	if n := uint64(len(j.ring)); j.last-j.first >= n {
 		oldest = j.last - n + 1
 	}
 	from := max(after+1, oldest)

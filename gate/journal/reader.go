@@ -154,8 +154,12 @@ func readFile(name string, yield func(Entry) error) ([]Notice, error) {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	defer func() { _ = f.Close() }()
+	return readEntries(name, f, yield)
+}
+
+func readEntries(name string, in io.Reader, yield func(Entry) error) ([]Notice, error) {
 	var notices []Notice
-	r := NewReader(f)
+	r := NewReader(in)
 	for {
 		e, err := r.Next()
 		var bad *LineError

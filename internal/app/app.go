@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("state_dir: %w", err)
 	}
 	defer unlock()
-	unlockJournal, err := lockJournal(o.Config.Journal.Dir, stateDir)
+	unlockJournal, err := lockJournal(journalDir(o.Config.Journal.Dir, stateDir), stateDir)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -16,6 +14,7 @@ import (
 	"admitd/gate/policy"
 	"admitd/gate/reason"
 	"admitd/internal/config"
+	"admitd/internal/install"
 	"admitd/nvml"
 	"admitd/signals"
 	"admitd/supervisor"
@@ -45,6 +44,8 @@ type pool struct {
 	engineModel string
 	config      config.Config
 	engine      engine
+	// letGo ends what keeps an installed engine from being removed; nil when nothing does.
+	letGo func()
 	scraper     scraper
 	// monitor is nil when the GPU is not to be read.
 	monitor    *nvml.Monitor
@@ -93,7 +94,11 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pool{config: c}
+	held, err := install.Hold(so.Binary)
+	if err != nil {
+		return nil, setup("%w", err)
+	}
+	p := &pool{config: c, letGo: held}
 	so.Self, so.Logger = o.Self, news(o).With("component", "supervisor")
 	so.BeforeStop, so.Progress = p.drain, p.progress
 	if o.Patience != nil {
@@ -104,7 +109,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 		return nil, &SetupError{err}
 	}
 	p.engine = sup
-	if p.journal, err = journal.New(journal.Options{Ring: c.Journal.Ring, Dir: c.Journal.Dir, MaxBytes: int64(c.Journal.MaxBytes), Logger: o.Logger}); err != nil {
+	if p.journal, err = openJournal(c.Journal, stateDir, o.Logger); err != nil {
 		return nil, err
 	}
 	p.scraper = signals.NewScraper(signals.ScraperOptions{
@@ -122,6 +127,22 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	return p, nil
 }
 
+// openJournal goes on with the record that is on disk. The lock on the folder says that nobody else writes to it.
+func openJournal(c config.Journal, stateDir string, logger *slog.Logger) (*journal.Journal, error) {
+	return journal.New(journal.Options{
+		Ring: c.Ring, Dir: journalDir(c.Dir, stateDir), MaxBytes: int64(c.MaxBytes), MaxAge: c.MaxAge,
+		KeepBytes: int64(c.KeepBytes), KeepAge: c.KeepAge, Restore: true, CloseOpen: true, Logger: logger,
+	})
+}
+
+// journalDir is where the record is kept; "" for memory only.
+func journalDir(configured, stateDir string) string {
+	if configured == "" || filepath.IsAbs(configured) {
+		return configured
+	}
+	return filepath.Join(stateDir, configured)
+}
+
 // assemble makes what stands between engine, scraper and journal, with the gate closed.
 func (p *pool) assemble(o Options, compiled *policy.Compiled, file, stateDir string) error {
 	c, external := p.config, p.engine.Status().Kind == supervisor.External
@@ -132,12 +153,12 @@ func (p *pool) assemble(o Options, compiled *policy.Compiled, file, stateDir str
 	p.quiet = o.Progress == nil
 	p.logger, p.news = o.Logger.With("pool", p.name), news(o).With("pool", p.name)
 	p.scraped, p.moved = make(chan struct{}, 1), make(chan struct{}, 1)
-	var ticketKey [32]byte
-	if _, err := rand.Read(ticketKey[:]); err != nil {
-		return fmt.Errorf("make ticket key: %w", err)
+	ticketKey, err := ensureTicketKey(stateDir)
+	if err != nil {
+		return err
 	}
 	p.controller = admission.New(admission.Config{
-		Slots: c.Engine.Slots, TicketKey: ticketKey[:], SignalStaleAfter: c.Signals.StaleAfter, Shared: external,
+		Slots: c.Engine.Slots, TicketKey: ticketKey, SignalStaleAfter: c.Signals.StaleAfter, Shared: external,
 	}, compiled)
 	p.admission = gate.NewAdmission(p.controller, time.Now)
 	p.closeGate(reason.EngineLoading, "the engine has not started yet")

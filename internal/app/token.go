@@ -37,36 +37,46 @@ func TokenFile(configured, stateDir string) string {
 	return filepath.Join(stateDir, "admin.token")
 }
 
-// minToken is the fewest characters that an admin token may have.
+// minToken is the fewest characters that a secret in a file may have.
 const minToken = 16
 
 // ReadToken reads an admin token. Errors tell an absent file apart by os.ErrNotExist; a token too short is a *SetupError.
-func ReadToken(file string) (string, error) {
+func ReadToken(file string) (string, error) { return readSecret("admin token", file) }
+
+// ensureToken reads the admin token, or makes one that only we can read.
+func ensureToken(file string) (string, error) { return ensureSecret("admin token", file) }
+
+// ensureTicketKey reads the key that signs tickets, or makes one: what was promised holds for the next admitd too.
+func ensureTicketKey(stateDir string) ([]byte, error) {
+	text, err := ensureSecret("ticket key", filepath.Join(stateDir, "ticket.key"))
+	return []byte(text), err
+}
+
+func readSecret(what, file string) (string, error) {
 	b, err := strict.Read(file, 5*time.Second)
 	if err != nil {
-		return "", fmt.Errorf("read admin token: %w", err)
+		return "", fmt.Errorf("read %s: %w", what, err)
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < minToken {
-		return "", setup("admin token in %s has %d characters; it needs at least %d; remove the file to have one made", file, len(token), minToken)
+		return "", setup("%s in %s has %d characters; it needs at least %d; remove the file to have one made", what, file, len(token), minToken)
 	}
 	return token, nil
 }
 
-// ensureToken reads the admin token, or makes one that only we can read.
-func ensureToken(file string) (string, error) {
-	token, err := ReadToken(file)
+func ensureSecret(what, file string) (string, error) {
+	token, err := readSecret(what, file)
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return token, err
 	}
 	var raw [24]byte
 	if _, err := rand.Read(raw[:]); err != nil {
-		return "", fmt.Errorf("make admin token: %w", err)
+		return "", fmt.Errorf("make %s: %w", what, err)
 	}
-	// Written whole beside its place, then linked there: whoever was first wins, and everybody has the same token.
+	// Written whole beside its place, then linked there: whoever was first wins, and everybody has the same one.
 	tmp, err := os.CreateTemp(filepath.Dir(file), ".tmp-*")
 	if err != nil {
-		return "", fmt.Errorf("write admin token: %w", err)
+		return "", fmt.Errorf("write %s: %w", what, err)
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }()
 	_, err = tmp.WriteString(hex.EncodeToString(raw[:]) + "\n")
@@ -80,7 +90,7 @@ func ensureToken(file string) (string, error) {
 		err = os.Rename(tmp.Name(), file) // a file system without links
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("write admin token: %w", err)
+		return "", fmt.Errorf("write %s: %w", what, err)
 	}
-	return ReadToken(file)
+	return readSecret(what, file)
 }

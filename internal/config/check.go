@@ -108,6 +108,13 @@ func (c Config) checkEngine(k *checker) {
 	} else if e.URL != "" {
 		k.add("engine.url", "only an external engine has a URL; set engine.kind: external")
 	}
+	switch {
+	case e.Version == "":
+	case e.Binary != "":
+		k.add("engine.version", "engine.binary names the program already; take one of the two away")
+	case e.Kind == "external" || e.Kind == "sim":
+		k.add("engine.version", "only an installed vllm or sglang has a version to choose; engine.kind is %s", e.Kind)
+	}
 	if e.Port < 0 || e.Port > 65535 {
 		k.add("engine.port", "%d is not a port from 0 to 65535", e.Port)
 	}
@@ -298,6 +305,15 @@ func (c Config) checkRest(k *checker) {
 	}
 	if c.Journal.MaxBytes < 1<<20 {
 		k.add("journal.max_bytes", "%s is too small; the least is 1MiB", c.Journal.MaxBytes)
+	}
+	if c.Journal.KeepBytes < c.Journal.MaxBytes {
+		k.add("journal.keep_bytes", "%s is less than one file (journal.max_bytes, %s)", c.Journal.KeepBytes, c.Journal.MaxBytes)
+	}
+	if c.Journal.MaxAge != 0 {
+		k.atLeast("journal.max_age", c.Journal.MaxAge, time.Minute)
+	}
+	if c.Journal.KeepAge != 0 {
+		k.atLeast("journal.keep_age", c.Journal.KeepAge, time.Minute)
 	}
 	k.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	k.oneOf("log.format", c.Log.Format, "text", "json")

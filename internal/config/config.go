@@ -39,6 +39,7 @@ type Config struct {
 	GPU            GPU                 `yaml:"gpu" doc:"Reading the GPU through NVML."`
 	Journal        Journal             `yaml:"journal" doc:"The decision record."`
 	StateDir       string              `yaml:"state_dir" doc:"Folder for what admitd remembers: engine record, phase times, admin token, last good policy. Empty means $XDG_STATE_HOME/admitd." show:"yes" reload:"process"`
+	DataDir        string              `yaml:"data_dir" doc:"Folder for engines that admitd engine install puts there. Empty means $XDG_DATA_HOME/admitd." show:"yes" reload:"process"`
 	Log            Log                 `yaml:"log" doc:"admitd's own log, on standard error."`
 }
 
@@ -54,7 +55,8 @@ type Engine struct {
 	Kind         string        `yaml:"kind" doc:"auto, vllm, sglang, sim or external." show:"yes" reload:"process"`
 	URL          string        `yaml:"url" doc:"Base URL of an external engine, for instance http://127.0.0.1:8000." reload:"process"`
 	KeyEnv       string        `yaml:"key_env" doc:"Environment variable that holds an external engine's own API key." reload:"process"`
-	Binary       string        `yaml:"binary" doc:"Path of the engine's program; empty means as found on PATH." show:"yes" reload:"process"`
+	Binary       string        `yaml:"binary" doc:"Path of the engine's program; empty means as found: one that admitd engine install put there, else on PATH." show:"yes" reload:"process"`
+	Version      string        `yaml:"version" doc:"Run the installed engine of this version (admitd engine list); empty means the newest, else the one on PATH." show:"yes" reload:"process"`
 	Args         []string      `yaml:"args" doc:"Arguments for the engine; they win over admitd's own. On the command line: after --." reload:"process"`
 	Port         int           `yaml:"port" doc:"Let vLLM listen on this loopback port instead of a unix socket; 0 means the socket." reload:"process"`
 	Slots        int           `yaml:"slots" doc:"Requests that the engine runs at once; 0 means as its arguments say, else learnt." reload:"process"`
@@ -125,9 +127,12 @@ type GPU struct {
 
 // Journal configures the decision record.
 type Journal struct {
-	Ring     int    `yaml:"ring" doc:"Entries kept in memory, 100 to 1000000; each takes up to about 4 KiB." reload:"process"`
-	Dir      string `yaml:"dir" doc:"Folder for the record on disk (JSON Lines); empty means memory only." show:"yes" reload:"process"`
-	MaxBytes Bytes  `yaml:"max_bytes" doc:"Size at which a file of the record is rotated; 16 times as much is kept in all." reload:"process"`
+	Ring      int           `yaml:"ring" doc:"Entries kept in memory, 100 to 1000000; each takes up to about 4 KiB." reload:"process"`
+	Dir       string        `yaml:"dir" doc:"Folder for the record on disk (JSON Lines), inside state_dir unless it is absolute; empty means memory only, which a crash loses." show:"yes" reload:"process"`
+	MaxBytes  Bytes         `yaml:"max_bytes" doc:"Size at which a file of the record is rotated." reload:"process"`
+	MaxAge    time.Duration `yaml:"max_age" doc:"Age at which a file of the record is rotated; 0 means never." reload:"process"`
+	KeepBytes Bytes         `yaml:"keep_bytes" doc:"How much of the record is kept on disk; the oldest files beyond it are removed." reload:"process"`
+	KeepAge   time.Duration `yaml:"keep_age" doc:"How long a file of the record is kept after its last line; 0 means without limit." reload:"process"`
 }
 
 // Log configures admitd's log.
@@ -161,7 +166,7 @@ func Default() Config {
 		Relay:   Relay{FirstEventWait: 10 * time.Second, WriteStall: 60 * time.Second, ResponseModel: "asked"},
 		Signals: Signals{MinInterval: 100 * time.Millisecond, MaxInterval: time.Second, StaleAfter: 3 * time.Second, Timeout: 2 * time.Second},
 		GPU:     GPU{Interval: time.Second},
-		Journal: Journal{Ring: 20000, MaxBytes: 64 << 20},
+		Journal: Journal{Ring: 20000, Dir: "journal", MaxBytes: 32 << 20, MaxAge: 24 * time.Hour, KeepBytes: 512 << 20, KeepAge: 30 * 24 * time.Hour},
 		Log:     Log{Level: "info", Format: "text"},
 	}
 }
