@@ -48,7 +48,7 @@ func (s *Supervisor) runExternal(ctx context.Context) error {
 	l := &life{child: absent{}, spec: &spec{names: s.o.ServedNames}}
 	s.seekExternal(l, "waiting for the engine at "+s.o.URL)
 	end := s.awaitReady(ctx, l)
-	for end == nil || end.kind != endStop {
+	for end == nil || end.kind != endStop && end.kind != endRelease {
 		if end != nil {
 			// What it was is not known to be what it is: it is looked at as if it were new.
 			if end.kind == endLost {
@@ -58,6 +58,10 @@ func (s *Supervisor) runExternal(ctx context.Context) error {
 			continue
 		}
 		end = s.watch(ctx, l)
+	}
+	if end.kind == endRelease {
+		s.letGo(nil, end.reply, nil)
+		return nil
 	}
 	if l.ready && s.o.BeforeStop != nil {
 		s.update(func(st *Status) { st.State, st.Text = Draining, "finishing the requests in hand" })

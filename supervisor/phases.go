@@ -120,6 +120,17 @@ func newTracker(k Kind, now time.Time) *tracker {
 	return t
 }
 
+// resumeTracker goes on with a launch where its record stands.
+func resumeTracker(k Kind, r record) *tracker {
+	t := newTracker(k, r.At)
+	if len(r.Phases) > 0 {
+		t.phases = append([]PhaseTime(nil), r.Phases...)
+	}
+	t.at = t.rank[t.phases[len(t.phases)-1].Name]
+	t.capacity, t.slots, t.version = r.Capacity, r.Slots, r.Engine
+	return t
+}
+
 // newProbeTracker starts at now in the phase probe, which is all that is seen of an engine that somebody else launches.
 func newProbeTracker(now time.Time) *tracker {
 	t := newTracker(External, now)

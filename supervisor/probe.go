@@ -111,7 +111,11 @@ func (p *prober) refused(path string, status int) error {
 		}
 		return p.complain(path, fmt.Sprintf("%d: %s", status, what), errNoKey)
 	}
-	return p.complain(path, fmt.Sprintf("answers %d", status), nil)
+	var cause error
+	if denied {
+		cause = errNoKey
+	}
+	return p.complain(path, fmt.Sprintf("answers %d", status), cause)
 }
 
 // plainReason says why a request failed without the stack of words that the network puts before it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -149,16 +150,8 @@ func (f family) belongs(p procInfo, stranger bool) bool {
 
 // hasMark reports whether the environment of a process contains an entry, as far as we may read it.
 func hasMark(root, entry string, pid int) bool {
-	b, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return false
-	}
-	for e := range bytes.SplitSeq(b, []byte{0}) {
-		if string(e) == entry {
-			return true
-		}
-	}
-	return false
+	env, err := processEnv(root, pid)
+	return err == nil && slices.Contains(env, entry)
 }
 
 // tidies reports whether a process is Python's resource tracker, which removes the shared memory that killed processes

@@ -415,7 +415,7 @@ func TestLeftoverOfAnEarlierRunIsEndedFirst(t *testing.T) {
 	// The bystander has a pid of the record, but not its start time: it got the number later.
 	later := id(bystander.Process.Pid)
 	later.Start++
-	rec := record{Version: 1, BootID: bootID(), Kind: VLLM, Leader: id(old.Process.Pid), Members: []ident{id(old.Process.Pid), later}, Mark: "X=y", Dir: "/nowhere/admitd-1"}
+	rec := record{Version: recordVersion, BootID: bootID(), Kind: VLLM, Leader: id(old.Process.Pid), Members: []ident{id(old.Process.Pid), later}, Mark: "X=y", Dir: "/nowhere/admitd-1"}
 	if err := rec.write(o.StateDir); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -36,9 +37,10 @@ func wait(ctx context.Context, d time.Duration) bool {
 // awaitReady follows a launch until it is ready, which is a nil result, or over.
 func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 	results := make(chan readiness)
-	defer background(ctx, func(ctx context.Context) { s.seekReady(ctx, l.spec.names, results) })()
+	defer background(ctx, func(ctx context.Context) { s.seekReady(ctx, l, results) })()
 	external := s.o.Kind == External
-	deadline := time.NewTimer(s.o.StartTimeout)
+	// An adopted engine has had a part of its time already.
+	deadline := time.NewTimer(max(s.o.StartTimeout-s.now().Sub(l.began), s.o.HealthTimeout))
 	defer deadline.Stop()
 	if external {
 		deadline.Stop() // its owner may take any time to start it
@@ -54,6 +56,8 @@ func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 			return &ending{kind: endStop}
 		case r := <-s.requests:
 			return &ending{kind: endRestart, reply: r.reply}
+		case reply := <-s.releases:
+			return &ending{kind: endRelease, reply: reply}
 		case <-deadline.C:
 			return &ending{kind: endLate, why: fmt.Sprintf("it was not ready %s after its launch (%s)", s.o.StartTimeout, lastErr)}
 		case <-look.C:
@@ -72,6 +76,9 @@ func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 				return nil
 			}
 			lastErr = r.err.Error()
+			if l.adopted != nil && errors.Is(r.err, errNoKey) {
+				return &ending{kind: endLate, why: "it was adopted and does not take the recorded key: " + lastErr}
+			}
 			if external {
 				s.update(func(st *Status) { st.Text = "waiting for the engine: " + lastErr })
 			}
@@ -80,10 +87,11 @@ func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 	}
 }
 
-// seekReady probes one after the other until one succeeds. An external engine may have been there for days and is asked at once.
-func (s *Supervisor) seekReady(ctx context.Context, names []string, results chan<- readiness) {
-	p := s.prober(names)
-	for first := s.o.Kind == External; first || wait(ctx, s.o.ReadyInterval); first = false {
+// seekReady probes one after the other until one succeeds. An engine that somebody else launched may have been there for days
+// and is asked at once.
+func (s *Supervisor) seekReady(ctx context.Context, l *life, results chan<- readiness) {
+	p := s.prober(l.spec.names)
+	for first := s.o.Kind == External || l.adopted != nil; first || wait(ctx, s.o.ReadyInterval); first = false {
 		// The first token may take longer than a health answer: kernels are compiled for it.
 		once, cancel := context.WithTimeout(ctx, 3*s.o.HealthTimeout)
 		r := p.ready(once)
@@ -113,8 +121,13 @@ func (s *Supervisor) becomeReady(l *life, r readiness) {
 	if s.o.Kind == External {
 		s.costly.Store(r.costly)
 		text = "the engine at " + s.o.URL + " is ready"
+	} else if l.adopted != nil && l.adopted.Ready {
+		text = fmt.Sprintf("ready: adopted from an earlier admitd, which launched it %s ago", took.Round(time.Second))
 	} else {
 		s.remember(seen.phases, now, took)
+		if l.adopted != nil {
+			text += "; adopted from an earlier admitd while it was loading"
+		}
 	}
 	s.update(func(st *Status) {
 		st.State, st.Phase, st.ReadyAt = Ready, "", now

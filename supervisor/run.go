@@ -18,6 +18,13 @@ type life struct {
 	// from is the number of the last output line before this launch.
 	from  uint64
 	ready bool
+	// stopping is set when the engine is asked to end. members are its processes as last seen.
+	stopping bool
+	members  []ident
+	// adopted is the record of an engine that another supervisor launched, nil of our own. doubt says that it answered when it
+	// was adopted but brought out no token in time.
+	adopted *record
+	doubt   bool
 }
 
 // ending says why a life is over.
@@ -46,6 +53,8 @@ const (
 	endBack
 	// endRestart: somebody asked for a restart.
 	endRestart
+	// endRelease: the engine is left to another supervisor.
+	endRelease
 )
 
 // Run launches the engine and keeps it running until ctx ends; then it drains, stops and reaps it. It returns nil when
@@ -57,7 +66,11 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		return errors.New("a supervisor runs once")
 	}
 	defer close(s.ended)
-	defer s.rt.point(nil)
+	defer func() {
+		if !s.released.Load() {
+			s.rt.point(nil)
+		}
+	}()
 	if s.o.Kind != External {
 		if err := adoptOrphans(); err != nil {
 			return err
@@ -72,26 +85,33 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			}
 			defer release()
 		}
-		if err := s.endLeftover(ctx); err != nil {
-			return err
-		}
+	}
+	l, err := s.takeOver(ctx)
+	if err != nil {
+		return err
 	}
 	if s.o.Kind == External {
 		return s.runExternal(ctx)
 	}
-	return s.keep(ctx)
+	return s.keep(ctx, l)
 }
 
-// keep launches again and again until ctx ends.
-func (s *Supervisor) keep(ctx context.Context) error {
+// keep runs l, unless it is nil, and launches again and again until ctx ends.
+func (s *Supervisor) keep(ctx context.Context, l *life) error {
 	var reply chan error
-	for {
-		l, err := s.start(ctx)
-		s.answer(reply, err)
+	for ; ; l = nil {
+		var err error
+		if l == nil {
+			l, err = s.start(ctx)
+			s.answer(reply, err)
+		}
 		var next *ending
 		switch {
 		case ctx.Err() != nil && l == nil:
 			s.stopped()
+			return nil
+		case errors.Is(err, errTaken):
+			s.letGo(nil, nil, nil)
 			return nil
 		case err != nil:
 			s.launchFailed(err)
@@ -105,8 +125,11 @@ func (s *Supervisor) keep(ctx context.Context) error {
 				return err
 			}
 		}
-		if next.kind == endStop {
+		switch next.kind {
+		case endStop:
 			s.stopped()
+			return nil
+		case endRelease:
 			return nil
 		}
 		reply = next.reply
@@ -153,10 +176,8 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 	l := &life{spec: sp, began: began, from: s.out.seq()}
 	s.out.begin(newTracker(s.o.dialect(), began), sp.secrets)
 	s.out.note(redact(fmt.Sprintf("launching %q", sp.shown), sp.secrets))
-	// Before there is a process: an admitd that is killed right after the launch has no time to write anything.
-	s.writeRecord(l, ident{}, nil)
-	if l.child, err = s.launch(sp, s.out); err != nil {
-		return nil, errors.Join(&LaunchError{Err: err, Permanent: errors.Is(err, os.ErrPermission)}, os.RemoveAll(sp.dir))
+	if err := s.owning(func() error { return s.launchRecorded(l) }); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(sp.dir))
 	}
 	s.rt.point(&sp.target)
 	s.update(func(st *Status) {
@@ -170,16 +191,44 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 	return l, nil
 }
 
+// launchRecorded makes the process of a life.
+func (s *Supervisor) launchRecorded(l *life) (err error) {
+	// Before there is a process: an admitd that is killed right after the launch has no time to write anything.
+	if err := s.put(s.recordOf(l)); err != nil {
+		s.o.Logger.Warn("engine record not written: if admitd crashes, the next one ends the engine and starts it anew", "error", err)
+	}
+	if l.child, err = s.launch(l.spec, s.out); err != nil {
+		return &LaunchError{Err: err, Permanent: errors.Is(err, os.ErrPermission)}
+	}
+	l.members = []ident{l.child.leader()}
+	if err := s.put(s.recordOf(l)); err != nil {
+		s.o.Logger.Warn("engine record is not complete", "error", err)
+	}
+	return nil
+}
+
 // through leads a life to its end and past it: what it returns is what happens next, or that the engine is wedged.
 func (s *Supervisor) through(ctx context.Context, l *life) (*ending, error) {
-	end := s.awaitReady(ctx, l)
+	var end *ending
+	if !l.ready {
+		end = s.awaitReady(ctx, l)
+	}
 	if end == nil {
 		end = s.watch(ctx, l)
 	}
+	if end.kind == endRelease {
+		return s.letGo(l, end.reply, nil), nil
+	}
+	if s.lost() {
+		return s.letGo(l, end.reply, errTaken), nil
+	}
 	wanted := end.kind == endStop || end.kind == endRestart
 	if end.kind == endStall || wanted {
-		s.stop(l, end)
+		if !s.stop(l, end) {
+			return s.letGo(l, end.reply, errTaken), nil
+		}
 	} else {
+		s.commit(l)
 		s.update(func(st *Status) { st.State, st.Text = Failed, "ending what is left of the engine" })
 	}
 	err := s.clear(l, wanted)
@@ -310,6 +359,8 @@ func (s *Supervisor) pause(ctx context.Context, permanent, wasReady bool) (*endi
 	case r := <-s.requests:
 		s.crashes = crashes{}
 		return &ending{kind: endRestart, reply: r.reply}, nil
+	case reply := <-s.releases:
+		return s.letGo(nil, reply, nil), nil
 	case <-ctx.Done():
 		return &ending{kind: endStop}, nil
 	}
@@ -319,7 +370,7 @@ func (s *Supervisor) pause(ctx context.Context, permanent, wasReady bool) (*endi
 func (s *Supervisor) stopped() {
 	s.publishPids(nil)
 	if s.o.StateDir != "" {
-		if err := removeRecord(s.o.StateDir); err != nil {
+		if err := s.owning(func() error { return removeFiles(s.o.StateDir) }); err != nil {
 			s.o.Logger.Warn("engine record stays", "error", err)
 		}
 	}
@@ -330,32 +381,10 @@ func (s *Supervisor) stopped() {
 
 // survey refreshes the list of the engine's processes and the record of them on disk.
 func (s *Supervisor) survey(l *life) {
-	ids := l.child.members()
-	slices.SortFunc(ids, func(a, b ident) int { return a.PID - b.PID })
-	s.publishPids(ids)
-	if s.o.Kind == External || slices.Equal(ids, s.lastRecord) {
-		return
-	}
-	if s.writeRecord(l, l.child.leader(), ids) {
-		s.lastRecord = ids
-	}
-}
-
-// writeRecord puts the record of a launch on disk, and tells whether that worked. Without it a later admitd still finds the
-// engine by its mark, but not those of its processes that have thrown their environment away.
-func (s *Supervisor) writeRecord(l *life, leader ident, ids []ident) bool {
-	if s.o.StateDir == "" {
-		return true
-	}
-	r := record{
-		Version: 1, BootID: bootID(), Kind: s.o.Kind, Model: s.o.Model, Leader: leader, Members: ids, Mark: l.spec.mark,
-		Args: hashArgs(l.spec.args), Address: l.spec.address, Dir: l.spec.dir, At: l.began,
-	}
-	if err := r.write(s.o.StateDir); err != nil {
-		s.o.Logger.Warn("engine record not written: if admitd crashes, the next one knows the engine only by its environment", "error", err)
-		return false
-	}
-	return true
+	l.members = l.child.members()
+	slices.SortFunc(l.members, func(a, b ident) int { return a.PID - b.PID })
+	s.publishPids(l.members)
+	s.save(l)
 }
 
 // publish shows what the output has told so far.
@@ -368,6 +397,7 @@ func (s *Supervisor) publish(l *life) {
 	if s.o.Kind == External {
 		return // it has no output
 	}
+	s.save(l)
 	s.update(func(st *Status) {
 		st.Phases = seen.phases
 		if seen.capacity > 0 {
@@ -382,6 +412,9 @@ func (s *Supervisor) publish(l *life) {
 		if !l.ready && st.State == Loading {
 			st.Phase = seen.phases[len(seen.phases)-1].Name
 			st.Text = "the engine is loading: " + phaseText(st.Phase)
+			if l.adopted != nil {
+				st.Text += "; it was adopted from an earlier admitd"
+			}
 		}
 	})
 }

@@ -32,6 +32,7 @@ type spec struct {
 	mark string
 	// log is the file that the engine prints into.
 	log string
+	at  place
 	// names are the served names, slots the limit on running requests in the arguments, 0 when they name none.
 	names []string
 	slots int
@@ -81,14 +82,34 @@ func launchDir(runDir string) (dir string, err error) {
 	return dir, nil
 }
 
+// place is what differs between two launches of the same engine: chosen for a new one, known of one that runs.
+type place struct {
+	// n is the launch's number in this supervisor.
+	n        int
+	dir, key string
+	// taken says that the engine has its port already; port is then the one that was chosen for it, 0 for none.
+	taken bool
+	port  int
+}
+
 // buildSpec decides everything about a launch; n is its number, key the engine's random key.
 func (o Options) buildSpec(n int, key string) (*spec, error) {
 	dir, err := launchDir(o.RunDir)
 	if err != nil {
 		return nil, &LaunchError{Err: err, Permanent: true}
 	}
-	s := &spec{dir: dir, names: o.ServedNames, mark: o.mark(dir), log: o.logPath(dir)}
-	s.target = target{scheme: "http", host: "engine-" + strconv.Itoa(n), key: key}
+	s, err := o.specAt(place{n: n, dir: dir, key: key})
+	if err != nil {
+		_ = os.RemoveAll(dir) // empty but for itself; the error to report is the launch's
+		return nil, err
+	}
+	return s, nil
+}
+
+// specAt is the launch that these options lead to at a place.
+func (o Options) specAt(at place) (s *spec, err error) {
+	s = &spec{dir: at.dir, names: o.ServedNames, mark: o.mark(at.dir), log: o.logPath(at.dir), at: at}
+	s.target = target{scheme: "http", host: "engine-" + strconv.Itoa(at.n), key: at.key}
 	switch o.Kind {
 	case VLLM:
 		err = o.vllm(s)
@@ -98,11 +119,20 @@ func (o Options) buildSpec(n int, key string) (*spec, error) {
 		err = o.sim(s)
 	}
 	if err != nil {
-		_ = os.RemoveAll(dir) // empty but for itself; the error to report is the launch's
 		return nil, err
 	}
 	o.finish(s)
 	return s, nil
+}
+
+// hash names what was launched: the program, its arguments, and what the configuration puts into its environment. The path of
+// the simulator is our own, which an upgrade may change.
+func (o Options) hash(s *spec) string {
+	path := s.path
+	if o.Kind == Sim && o.Binary == "" {
+		path = string(Sim)
+	}
+	return hashArgs(append(append([]string{path}, s.args...), o.Env...))
 }
 
 // mark is the entry in the engine's environment by which its processes are known: one for all launches from a state directory,
@@ -195,9 +225,14 @@ func (o Options) sglang(s *spec) (err error) {
 	if v := flagValue(o.Args, "--port"); v != "" {
 		want = number(v)
 	}
-	port, err := freePort(want)
-	if err != nil {
-		return &LaunchError{Err: err}
+	port := want
+	switch {
+	case !s.at.taken:
+		if port, err = freePort(want); err != nil {
+			return &LaunchError{Err: err}
+		}
+	case want == 0:
+		port = s.at.port
 	}
 	if err := s.tcp(flagValue(o.Args, "--host"), port); err != nil {
 		return err
@@ -284,8 +319,10 @@ func (s *spec) tcp(host string, port int) error {
 	if port <= 0 || port > 65535 {
 		return &LaunchError{Err: fmt.Errorf("engine port %d: must be 1 to 65535", port), Permanent: true}
 	}
-	if _, err := freePort(port); err != nil {
-		return &LaunchError{Err: err, Hint: "end the process that holds the port, or choose another one"}
+	if !s.at.taken {
+		if _, err := freePort(port); err != nil {
+			return &LaunchError{Err: err, Hint: "end the process that holds the port, or choose another one"}
+		}
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -21,11 +19,11 @@ const stalledGrace = 10 * time.Second
 
 // stop asks the engine to end: close the gate and drain, then SIGTERM to the leader alone, then grace. What does not obey is
 // for clear to kill. An engine that was never ready is not asked: its signal handlers are not there yet, and its workers
-// would be left behind.
-func (s *Supervisor) stop(l *life, end *ending) {
+// would be left behind. False means that another supervisor has taken the engine during the drain.
+func (s *Supervisor) stop(l *life, end *ending) bool {
 	if !l.ready {
 		s.update(func(st *Status) { st.State, st.Text = Draining, "stopping the engine, which was not ready yet" })
-		return
+		return s.commit(l)
 	}
 	drain, grace := s.o.DrainTimeout, s.o.StopGrace
 	text := "finishing the requests in hand before the engine is stopped"
@@ -35,9 +33,12 @@ func (s *Supervisor) stop(l *life, end *ending) {
 	}
 	s.update(func(st *Status) { st.State, st.Text = Draining, text })
 	s.drain(l, drain)
+	if !s.commit(l) {
+		return false
+	}
 	if err := l.child.terminate(); err != nil {
 		s.o.Logger.Warn("engine not signalled", "error", err)
-		return
+		return true
 	}
 	s.update(func(st *Status) { st.Text = "waiting for the engine to end" })
 	t := time.NewTimer(grace)
@@ -48,6 +49,13 @@ func (s *Supervisor) stop(l *life, end *ending) {
 		s.out.note(fmt.Sprintf("the engine did not end within %s of SIGTERM and is killed", grace))
 	case <-s.hurry:
 	}
+	return true
+}
+
+// commit records that the engine is about to be ended, so that nobody adopts it from here on; false when somebody has.
+func (s *Supervisor) commit(l *life) bool {
+	l.stopping = true
+	return !errors.Is(s.owning(func() error { return s.put(s.recordOf(l)) }), errTaken)
 }
 
 // drain runs BeforeStop until it returns, its time is up, the engine dies or somebody is in a hurry.
@@ -145,33 +153,6 @@ func (s *Supervisor) hurrying() bool {
 	default:
 		return false
 	}
-}
-
-// endLeftover ends the engine that an earlier admitd left behind, if the record in the state directory still names living
-// processes or any carry the directory's mark. Adoption would be kinder and comes later; two engines on one GPU would be worse.
-func (s *Supervisor) endLeftover(ctx context.Context) error {
-	r, _ := readRecord(s.o.StateDir, bootID())
-	old := &leftover{record: r, marks: []string{folderMark(s.o.StateDir), r.Mark}}
-	if found := old.members(); len(found) > 0 {
-		text := "ending the engine that an earlier admitd left behind: " + identsText(found)
-		s.out.note(text)
-		s.update(func(st *Status) { st.State, st.Text = Starting, text })
-		s.o.Logger.Warn("leftover engine", "processes", identsText(found))
-		if err := s.endProcesses(old.members, old.kill, 0); err != nil {
-			if _, err = s.wedged(ctx, err); err != nil {
-				return err
-			}
-		}
-	}
-	if dir := filepath.Base(r.Dir); strings.HasPrefix(dir, "admitd-") && filepath.IsAbs(r.Dir) {
-		if err := os.RemoveAll(r.Dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.o.Logger.Warn("leftover folder stays", "error", err)
-		}
-	}
-	if err := removeRecord(s.o.StateDir); err != nil {
-		s.o.Logger.Warn("engine record stays", "error", err)
-	}
-	return nil
 }
 
 // leftover is an engine known only from its record, which may be empty, and its marks.

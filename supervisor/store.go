@@ -64,22 +64,54 @@ func (h history) write(dir string) error {
 	return writeJSON(filepath.Join(dir, historyFile), h)
 }
 
-// record is what a later admitd needs to find the engine that this one left behind. It holds no key.
+// recordVersion is the form of the record that this admitd writes and believes.
+const recordVersion = 2
+
+// record is what a later admitd needs to find the engine that this one left behind, and to go on with it. It holds the engine's
+// key, and is for our eyes only (mode 0600).
 type record struct {
-	Version int       `json:"version"`
-	BootID  string    `json:"boot_id"`
-	Kind    Kind      `json:"kind"`
-	Model   string    `json:"model"`
-	Leader  ident     `json:"leader"`
-	Members []ident   `json:"members"`
-	Mark    string    `json:"mark"`
-	Args    string    `json:"argv_sha256"`
-	Address string    `json:"address"`
-	Dir     string    `json:"dir"`
-	At      time.Time `json:"at"`
+	Version int    `json:"version"`
+	BootID  string `json:"boot_id"`
+	// Owner is the supervisor that the engine belongs to: no other may launch, signal or record.
+	Owner owner `json:"owner"`
+	Kind  Kind  `json:"kind"`
+	Model string `json:"model"`
+	// Leader and Members are the processes; all zero in a record that was written before there was one.
+	Leader  ident   `json:"leader"`
+	Members []ident `json:"members"`
+	Mark    string  `json:"mark"`
+	// Args is the hash of the command that launched it (hashArgs).
+	Args    string `json:"argv_sha256"`
+	Address string `json:"address"`
+	Key     string `json:"key"`
+	// Dir is the launch's own folder, Log the file that the engine prints into.
+	Dir string `json:"dir"`
+	Log string `json:"log"`
+	// At is when it was launched.
+	At time.Time `json:"at"`
+	// Ready says that it has been ready; Stopping, that it was asked to end, or is about to be.
+	Ready    bool `json:"ready"`
+	Stopping bool `json:"stopping"`
+	// Phases are those of its start so far; the others what its output has said by then, zero or empty when nothing.
+	Phases   []PhaseTime `json:"phases"`
+	Capacity int         `json:"kv_capacity_tokens"`
+	Slots    int         `json:"slots"`
+	Engine   string      `json:"engine_version"`
 }
 
-// hashArgs names a command line.
+// owner names one supervisor: the process, and which one in it.
+type owner struct {
+	Process ident  `json:"process"`
+	ID      string `json:"id"`
+}
+
+// lives reports whether the owner's process still runs.
+func (o owner) lives() bool {
+	p, ok := readProc("/proc", o.Process.PID)
+	return ok && p.ident == o.Process && !p.zombie()
+}
+
+// hashArgs names a command line with what is set in its environment on purpose.
 func hashArgs(args []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(args, "\x00")))
 	return hex.EncodeToString(sum[:])
@@ -93,7 +125,7 @@ func readRecord(dir, boot string) (record, bool) {
 		return record{}, false
 	}
 	var r record
-	if json.Unmarshal(b, &r) != nil || r.Version != 1 || !r.findable() || r.BootID == "" || r.BootID != boot {
+	if json.Unmarshal(b, &r) != nil || r.Version != recordVersion || !r.findable() || r.BootID == "" || r.BootID != boot {
 		return record{}, false
 	}
 	return r, true
@@ -104,10 +136,12 @@ func (r record) findable() bool { return r.Leader.PID > 1 || r.Leader == ident{}
 
 func (r record) write(dir string) error { return writeJSON(filepath.Join(dir, recordFile), r) }
 
-func removeRecord(dir string) error {
-	err := os.Remove(filepath.Join(dir, recordFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the engine record: %w", err)
+// removeFiles removes the record and the output of an engine that has ended.
+func removeFiles(dir string) error {
+	for _, name := range []string{recordFile, logFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove what is kept of the engine: %w", err)
+		}
 	}
 	return nil
 }

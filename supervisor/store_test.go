@@ -35,14 +35,14 @@ func TestHistorySurvivesAndForgivesBrokenFiles(t *testing.T) {
 
 func TestRecordIsBelievedOnlyWhenWhole(t *testing.T) {
 	dir := t.TempDir()
-	good := record{Version: 1, BootID: "b", Leader: ident{PID: 77, Start: 5}}
+	good := record{Version: recordVersion, BootID: "b", Leader: ident{PID: 77, Start: 5}}
 	if err := good.write(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := readRecord(dir, "b"); !ok {
 		t.Error("a good record was not believed")
 	}
-	if err := (record{Version: 1, BootID: "b", Mark: "X=y"}).write(dir); err != nil {
+	if err := (record{Version: recordVersion, BootID: "b", Mark: "X=y"}).write(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := readRecord(dir, "b"); !ok {
@@ -54,7 +54,10 @@ func TestRecordIsBelievedOnlyWhenWhole(t *testing.T) {
 	if _, ok := readRecord(dir, "another boot"); ok {
 		t.Error("a record of another boot was believed")
 	}
-	for _, bad := range []record{{Version: 2, BootID: "b", Leader: good.Leader}, {Version: 1, BootID: "b"}, {Version: 1, Leader: good.Leader}, {Version: 1, BootID: "b", Leader: ident{PID: 1}}} {
+	for _, bad := range []record{
+		{Version: recordVersion + 1, BootID: "b", Leader: good.Leader}, {Version: recordVersion, BootID: "b"},
+		{Version: recordVersion, Leader: good.Leader}, {Version: recordVersion, BootID: "b", Leader: ident{PID: 1}},
+	} {
 		if err := bad.write(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -63,14 +66,14 @@ func TestRecordIsBelievedOnlyWhenWhole(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := removeRecord(dir); err != nil {
-			t.Errorf("removeRecord = %v", err)
+		if err := removeFiles(dir); err != nil {
+			t.Errorf("removeFiles = %v", err)
 		}
 	}
 }
 
 func FuzzReadRecord(f *testing.F) {
-	f.Add([]byte(`{"version":1,"boot_id":"b","leader":{"pid":77,"start_ticks":5}}`))
+	f.Add([]byte(`{"version":2,"boot_id":"b","leader":{"pid":77,"start_ticks":5}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, recordFile), b, 0o600); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,9 @@ type Supervisor struct {
 	now      func() time.Time
 
 	requests chan request
+	// releases carries calls of Release; released is set when the engine was left to another supervisor.
+	releases chan chan error
+	released atomic.Bool
 	running  atomic.Bool
 	ended    chan struct{}
 	hurry    chan struct{}
@@ -60,8 +64,9 @@ type Supervisor struct {
 	history  history
 	crashes  crashes
 	launches int
-	// lastRecord is the set of processes that the engine record on disk names.
-	lastRecord []ident
+	// me is what the engine record calls us, saved the record that we wrote last.
+	me    owner
+	saved record
 }
 
 // request asks the owner for a restart.
@@ -77,7 +82,11 @@ func New(o Options) (*Supervisor, error) {
 	}
 	s := &Supervisor{
 		o: o, key: rand.Text(), now: time.Now, launch: startProcess, rt: newTransport(),
-		requests: make(chan request), ended: make(chan struct{}), hurry: make(chan struct{}), changed: make(chan struct{}),
+		requests: make(chan request), releases: make(chan chan error), ended: make(chan struct{}), hurry: make(chan struct{}), changed: make(chan struct{}),
+	}
+	s.me.ID = rand.Text()
+	if self, ok := readProc("/proc", os.Getpid()); ok {
+		s.me.Process = self.ident
 	}
 	s.out = newOutput(func() time.Time { return s.now() })
 	s.probeVia = s.rt

@@ -38,6 +38,9 @@ func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 	vitals := make(chan vital)
 	defer background(ctx, func(ctx context.Context) { s.takeVitals(ctx, p, vitals) })()
 	live := &liveness{failures: s.o.HealthFailures, stallAfter: s.o.StallAfter, idleSince: s.now()}
+	if l.doubt {
+		live.declare()
+	}
 	deaths := 0
 	pace := max(min(surveyEvery, s.o.StallAfter/4), time.Millisecond)
 	look := time.NewTicker(pace)
@@ -50,6 +53,8 @@ func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 			return &ending{kind: endStop}
 		case r := <-s.requests:
 			return &ending{kind: endRestart, reply: r.reply}
+		case reply := <-s.releases:
+			return &ending{kind: endRelease, reply: reply}
 		case <-s.out.wakeup:
 			s.publish(l)
 			if seen, _ := s.out.view(); seen.deaths > deaths {

@@ -34,6 +34,8 @@ func (s *Supervisor) wedged(ctx context.Context, why error) (*ending, error) {
 			return nil, w.error()
 		case r := <-s.requests:
 			r.reply <- w.error()
+		case reply := <-s.releases:
+			reply <- w.error()
 		case <-tick.C:
 			w.kill()
 			if len(w.members()) == 0 {
