@@ -38,6 +38,19 @@ func (*StateDirBusyError) Is(target error) bool { return target == ErrStateDirBu
 // never end each other's engine and two admitds never write each other's files. A directory that somebody else has gives a
 // *StateDirBusyError. Run takes the lock itself unless Options.StateDirLocked says that its caller has it.
 func Lock(stateDir string) (release func(), err error) {
+	l, err := Hold(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return l.Release, nil
+}
+
+// DirLock is a directory's lock in our hands. Copies of its descriptor share it: it ends when the last one is closed, so a
+// process can hand it down without a moment in which nobody has it (flock(2)).
+type DirLock struct{ f *os.File }
+
+// Hold is Lock for a caller that may hand the lock down.
+func Hold(stateDir string) (*DirLock, error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
@@ -45,20 +58,63 @@ func Lock(stateDir string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the state directory's lock: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		pid := lockHolder(f)
+	if err := lockFor(stateDir, f); err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &StateDirBusyError{Dir: stateDir, PID: pid}
-		}
-		return nil, fmt.Errorf("lock the state directory %s: %w", stateDir, err)
+		return nil, err
 	}
-	// The number only helps people; a disk too full to take it is no reason not to start.
-	if f.Truncate(0) == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	return func() { f.Close() }, nil
+	l := &DirLock{f}
+	l.Sign()
+	return l, nil
 }
+
+// Inherit makes a lock of a descriptor that was handed down, and takes the file over. It fails when the descriptor is not the
+// lock of that directory.
+func Inherit(stateDir string, f *os.File) (*DirLock, error) {
+	want, err := os.Stat(filepath.Join(stateDir, lockFile))
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("the lock that was handed down: %w", err)
+	}
+	if have, err := f.Stat(); err != nil || !os.SameFile(have, want) {
+		f.Close()
+		return nil, fmt.Errorf("the lock that was handed down is not that of %s", stateDir)
+	}
+	if err := lockFor(stateDir, f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &DirLock{f}, nil
+}
+
+func lockFor(stateDir string, f *os.File) error {
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return &StateDirBusyError{Dir: stateDir, PID: lockHolder(f)}
+	}
+	return fmt.Errorf("lock the state directory %s: %w", stateDir, err)
+}
+
+// Sign writes our pid into the lock file. The number only helps people; a disk too full to take it is no reason not to start.
+func (l *DirLock) Sign() {
+	if l.f.Truncate(0) == nil {
+		_, _ = l.f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+}
+
+// File returns a copy of the descriptor, for another process.
+func (l *DirLock) File() (*os.File, error) {
+	fd, err := unix.FcntlInt(l.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("copy the state directory's lock: %w", err)
+	}
+	return os.NewFile(uintptr(fd), l.f.Name()), nil
+}
+
+// Release gives our copy up.
+func (l *DirLock) Release() { l.f.Close() }
 
 // lockHolder reads the pid in a lock file, 0 when there is none.
 func lockHolder(r io.Reader) int {

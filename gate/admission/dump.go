@@ -43,7 +43,7 @@ func (c *Controller) reservations() []Reservation {
 	for i, f := range fs {
 		out[i] = Reservation{
 			ID: f.id, Tenant: f.tenant, AdmittedAt: f.sentAt, FirstTokenAt: f.firstAt,
-			PromptTokens: f.est.prompt, ReservedTokens: f.reserved, Generated: f.generated,
+			PromptTokens: f.est.prompt, ReservedTokens: f.reserved, Generated: f.generated, Sequences: f.est.seqs,
 		}
 	}
 	return out

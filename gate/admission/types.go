@@ -81,6 +81,8 @@ type Reservation struct {
 	PromptTokens   int       `json:"prompt_tokens"`
 	ReservedTokens int       `json:"reserved_tokens"`
 	Generated      int       `json:"generated_tokens"`
+	// Sequences is how many of them the engine runs for it; 0 in a record that does not say counts as 1.
+	Sequences int `json:"sequences"`
 }
 
 // HeldRequest is one request waiting inside the gate, for Dump.
