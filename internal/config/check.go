@@ -8,12 +8,12 @@ import (
 	"regexp"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"time"
 
 	"admitd/gate/dialect"
 	"admitd/gate/reason"
+	"admitd/internal/sockets"
 	"admitd/internal/strict"
 )
 
@@ -69,13 +69,8 @@ func (k *checker) atLeast(path string, v, least time.Duration) {
 }
 
 func (k *checker) address(path, v string) {
-	_, port, err := net.SplitHostPort(v)
-	if err != nil {
-		k.add(path, "%q is not host:port, for instance 127.0.0.1:8080", v)
-		return
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		k.add(path, "port %q is not a number from 0 to 65535", port)
+	if _, _, err := sockets.ParseAddress(v); err != nil {
+		k.add(path, "%v", err)
 	}
 }
 
@@ -85,6 +80,7 @@ func (c Config) check(k *checker) error {
 	if c.Listen == c.Admin.Listen && !strings.HasSuffix(c.Listen, ":0") {
 		k.add("admin.listen", "%s is the model API's own address; the admin listener needs another", c.Admin.Listen)
 	}
+	c.checkListener(k)
 	c.checkNames(k)
 	c.checkEngine(k)
 	c.checkClasses(k)
@@ -215,21 +211,8 @@ func (c Config) checkKeys(k *checker) {
 
 // reachable reports whether others can reach a well-formed address; a malformed one has its own complaint.
 func reachable(addr string) bool {
-	_, _, err := net.SplitHostPort(addr)
-	return err == nil && !Loopback(addr)
-}
-
-// Loopback reports whether only this machine can reach an address host:port.
-func Loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
+	_, _, err := sockets.ParseAddress(addr)
+	return err == nil && !sockets.Local(addr)
 }
 
 func (c Config) checkLimits(k *checker) {

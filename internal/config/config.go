@@ -21,7 +21,10 @@ import (
 // value may be printed where settings are compared: the values of other texts, lists and maps never are, for they may hold
 // secrets.
 type Config struct {
-	Listen         string              `yaml:"listen" doc:"Address of the model API: host:port." show:"yes" reload:"process"`
+	Listen         string              `yaml:"listen" doc:"Address of the model API: host:port, or unix:/path. A socket named gate that systemd hands down takes its place." show:"yes" reload:"process"`
+	ListenMode     string              `yaml:"listen_mode" doc:"Mode of the model API's unix socket, in octal." show:"yes" reload:"process"`
+	TLS            TLS                 `yaml:"tls" doc:"TLS of the model API's listener; without cert and key it is plain HTTP."`
+	CORS           CORS                `yaml:"cors" doc:"Which web pages may call the model API from a browser."`
 	Admin          Admin               `yaml:"admin" doc:"Admin listener: dashboard, metrics, admin API."`
 	Model          string              `yaml:"model" doc:"Model to serve: a short name of configs/models.yaml, or anything the engine takes (hub name, folder)." show:"yes" reload:"process"`
 	ModelName      string              `yaml:"model_name" doc:"Name that callers use for the model; empty means model itself." show:"yes" reload:"process"`
@@ -38,6 +41,7 @@ type Config struct {
 	Signals        Signals             `yaml:"signals" doc:"Reading the engine's metrics."`
 	GPU            GPU                 `yaml:"gpu" doc:"Reading the GPU through NVML."`
 	Journal        Journal             `yaml:"journal" doc:"The decision record."`
+	Upgrade        Upgrade             `yaml:"upgrade" doc:"Replacing the running admitd by a new binary (admitd upgrade)."`
 	StateDir       string              `yaml:"state_dir" doc:"Folder for what admitd remembers: engine record, phase times, admin token, last good policy. Empty means $XDG_STATE_HOME/admitd." show:"yes" reload:"process"`
 	DataDir        string              `yaml:"data_dir" doc:"Folder for engines that admitd engine install puts there. Empty means $XDG_DATA_HOME/admitd." show:"yes" reload:"process"`
 	Log            Log                 `yaml:"log" doc:"admitd's own log, on standard error."`
@@ -45,9 +49,28 @@ type Config struct {
 
 // Admin configures the admin listener.
 type Admin struct {
-	Listen       string   `yaml:"listen" doc:"Address of the admin listener: host:port." show:"yes" reload:"process"`
+	Listen       string   `yaml:"listen" doc:"Address of the admin listener: host:port, or unix:/path. A socket named admin that systemd hands down takes its place." show:"yes" reload:"process"`
+	ListenMode   string   `yaml:"listen_mode" doc:"Mode of the admin listener's unix socket, in octal: whoever may open it may read what the dashboard shows." show:"yes" reload:"process"`
 	TokenFile    string   `yaml:"token_file" doc:"File with the admin token; empty means admin.token in the state folder, made at start." reload:"process"`
 	AllowedHosts []string `yaml:"allowed_hosts" doc:"Host names, beside loopback and the listener's own, under which the dashboard may be opened." reload:"process"`
+}
+
+// TLS names the PEM files of a listener. They are read again when they change.
+type TLS struct {
+	Cert     string `yaml:"cert" doc:"File with the certificate and its chain, PEM." show:"yes" reload:"process"`
+	Key      string `yaml:"key" doc:"File with the certificate's key, PEM." show:"yes" reload:"process"`
+	ClientCA string `yaml:"client_ca" doc:"File with CAs, PEM: callers then need a certificate that one of them signed. Keys are asked for all the same." show:"yes" reload:"process"`
+}
+
+// CORS opens the model API to web pages.
+type CORS struct {
+	Origins []string `yaml:"origins" doc:"Origins of those pages, such as https://chat.example, exactly, or * for all; none means that browsers keep every page away." reload:"process"`
+}
+
+// Upgrade bounds the steps of an upgrade.
+type Upgrade struct {
+	Timeout      time.Duration `yaml:"timeout" doc:"Longest time for the new admitd to be ready; after it the old one goes on alone." reload:"process"`
+	DrainTimeout time.Duration `yaml:"drain_timeout" doc:"How long the old admitd may go on with its open streams after the new one has taken over." reload:"process"`
 }
 
 // Engine configures the engine process.
@@ -152,8 +175,9 @@ func (c Config) ServedName() string {
 // Default returns the configuration of an empty file.
 func Default() Config {
 	return Config{
-		Listen: "127.0.0.1:8080",
-		Admin:  Admin{Listen: "127.0.0.1:8081"},
+		Listen: "127.0.0.1:8080", ListenMode: "0660",
+		Admin:   Admin{Listen: "127.0.0.1:8081", ListenMode: "0600"},
+		Upgrade: Upgrade{Timeout: 2 * time.Minute, DrainTimeout: time.Hour},
 		Engine: Engine{Kind: "auto", StartTimeout: 30 * time.Minute, DrainTimeout: 30 * time.Second, StopGrace: 30 * time.Second,
 			StallAfter: 60 * time.Second, MaxRestarts: 5, Window: 10 * time.Minute},
 		Classes: map[string]SLO{
