@@ -1,6 +1,6 @@
-// Package configs embeds the files that admitd ships: model short names.
+// Package configs embeds the files that admitd ships: model short names, the engines it knows.
 //
-// Goal: the binary is complete on its own. Non-goals: reading them (internal/config does).
+// Goal: the binary is complete on its own. Non-goals: reading them (internal/config and internal/install do).
 // Invariant: what is embedded passes the same strict checks as a user's file; a test says so.
 package configs
 
@@ -10,3 +10,8 @@ import _ "embed" // for the files below
 //
 //go:embed models.yaml
 var Models []byte
+
+// Engines is engines.yaml.
+//
+//go:embed engines.yaml
+var Engines []byte

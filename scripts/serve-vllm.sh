@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Serves a real model with vLLM: the one on PATH where there is a GPU, else the CPU build with a small model.
+# Serves a real model with vLLM: an installed one where there is a GPU, else the CPU build with a small model.
 # usage: scripts/serve-vllm.sh FOLDER MODEL
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,10 +9,9 @@ model=$2
 if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
   if ! command -v vllm >/dev/null 2>&1; then
     scripts/deps.sh vllm
-    [ -x "$folder-gpu/bin/vllm" ] || { python3 -m venv "$folder-gpu" && "$folder-gpu/bin/pip" install vllm; }
-    export PATH="$folder-gpu/bin:$PATH"
+    ./bin/admitd engine install vllm --data-dir "$folder-gpu"
   fi
-  exec ./bin/admitd serve --engine vllm --model "$model"
+  exec ./bin/admitd serve --engine vllm --data-dir "$folder-gpu" --model "$model"
 fi
 
 echo "no GPU here: the CPU build of vLLM serves SmolLM2-135M instead of $model"

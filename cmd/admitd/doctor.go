@@ -63,7 +63,7 @@ func (e *env) examine(ctx *cli.Context) []checkup {
 	return []checkup{
 		{"configuration", "ok", "valid", ""},
 		policyCheckup(c.PolicyFile),
-		engineCheckup(ctx.Context, c.Engine),
+		engineCheckup(ctx.Context, c),
 		gpuCheckup(ctx.Context),
 		portCheckup(ctx.Context, "listen", c.Listen),
 		portCheckup(ctx.Context, "admin.listen", c.Admin.Listen),
@@ -85,8 +85,8 @@ func policyCheckup(file string) checkup {
 	return checkup{"policy", "ok", file, ""}
 }
 
-func engineCheckup(ctx context.Context, e config.Engine) checkup {
-	kind, binary, err := app.FindEngine(ctx, e)
+func engineCheckup(ctx context.Context, c config.Config) checkup {
+	kind, binary, err := app.FindEngine(ctx, c)
 	if err != nil {
 		// The first line says what is missing, the others what to do.
 		what, fix, _ := strings.Cut(err.Error(), "\n")

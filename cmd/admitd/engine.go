@@ -17,8 +17,9 @@ import (
 
 func (e *env) engineCommand() *cli.Command {
 	return &cli.Command{
-		Name: "engine", Usage: "look at and restart the engine",
+		Name: "engine", Usage: "install engines; look at and restart the one that runs",
 		Subcommands: []*cli.Command{
+			e.engineInstallCommand(), e.engineListCommand(), e.engineRemoveCommand(),
 			{
 				Name: "logs", Usage: "print the engine's last output",
 				Flags: adminFlags(outputFlag(),

@@ -34,7 +34,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		own, rest = args[:split], args[split+1:]
 	}
 	e := &env{stdout: stdout, stderr: stderr, args: own, engineArgs: rest, hasEngineArgs: split >= 0}
-	return e.report(e.app().Run(helpLast(own)))
+	return e.report(e.app().Run(engineLast(helpLast(own))))
 }
 
 // app is the command tree. cli's own ways of ending the process and of printing errors are switched off.

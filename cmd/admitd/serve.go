@@ -20,6 +20,9 @@ import (
 	"admitd/internal/config"
 )
 
+// dataDirUsage describes --data-dir, which serve and the commands about installed engines have.
+const dataDirUsage = "`FOLDER` with the engines that admitd installs (default: $XDG_DATA_HOME/admitd or ~/.local/share/admitd)"
+
 // configFlags are shared by serve and check: what can be set without a file.
 func configFlags() []cli.Flag {
 	str := func(name, usage string) cli.Flag {
@@ -31,13 +34,15 @@ func configFlags() []cli.Flag {
 		str("model-name", "`NAME` that callers use for the model (default: MODEL)"),
 		str("engine", "`KIND` of engine: auto (vLLM, then SGLang, as found), vllm, sglang, sim or external (default: auto)"),
 		str("engine-url", "base `URL` of an engine that somebody else runs, for instance http://127.0.0.1:8000"),
-		str("engine-binary", "`PATH` of the engine's program; for SGLang its Python (default: as found on PATH)"),
+		str("engine-binary", "`PATH` of the engine's program; for SGLang its Python (default: an installed one, then as found on PATH)"),
+		str("engine-version", "run the installed engine of this `VERSION` (default: the newest)"),
 		&cli.IntFlag{Name: "engine-port", Usage: "let vLLM listen on this loopback `PORT`", DefaultText: "a unix socket", EnvVars: []string{"ADMITD_ENGINE_PORT"}},
 		str("policy", "policy `FILE` (docs/policies.md; default: the built-in policy)"),
 		str("listen", "`ADDRESS` of the model API (default: 127.0.0.1:8080)"),
 		str("admin", "`ADDRESS` of dashboard and admin API (default: 127.0.0.1:8081)"),
 		&cli.BoolFlag{Name: "allow-anonymous", Usage: "serve callers without a key on an address that others can reach", EnvVars: []string{"ADMITD_ALLOW_ANONYMOUS"}},
 		str("state-dir", "`FOLDER` for what admitd remembers (default: $XDG_STATE_HOME/admitd or ~/.local/state/admitd)"),
+		str("data-dir", dataDirUsage),
 		str("journal-dir", "`FOLDER` for the decision record on disk (default: memory only)"),
 		str("log-level", "`LEVEL` of the log: debug, info, warn or error (default: info)"),
 		str("log-format", "`FORM` of the log: text or json (default: text)"),
@@ -60,7 +65,7 @@ func envName(flag string) string {
 // settingOf says which setting a flag is.
 func settingOf() map[string]string {
 	return map[string]string{
-		"model": "model", "model-name": "model_name", "engine": "engine.kind", "engine-url": "engine.url", "engine-binary": "engine.binary",
+		"model": "model", "model-name": "model_name", "engine": "engine.kind", "engine-url": "engine.url", "engine-binary": "engine.binary", "engine-version": "engine.version", "data-dir": "data_dir",
 		"engine-port": "engine.port", "policy": "policy_file", "listen": "listen", "admin": "admin.listen", "allow-anonymous": "allow_anonymous",
 		"state-dir": "state_dir", "journal-dir": "journal.dir", "log-level": "log.level", "log-format": "log.format",
 	}
@@ -102,7 +107,7 @@ func (e *env) written(flag string) bool {
 func (e *env) overlay(ctx *cli.Context, c *config.Config) {
 	for name, target := range map[string]*string{
 		"model": &c.Model, "model-name": &c.ModelName, "engine": &c.Engine.Kind, "engine-url": &c.Engine.URL,
-		"engine-binary": &c.Engine.Binary, "policy": &c.PolicyFile, "listen": &c.Listen, "admin": &c.Admin.Listen,
+		"engine-binary": &c.Engine.Binary, "engine-version": &c.Engine.Version, "data-dir": &c.DataDir, "policy": &c.PolicyFile, "listen": &c.Listen, "admin": &c.Admin.Listen,
 		"state-dir": &c.StateDir, "journal-dir": &c.Journal.Dir, "log-level": &c.Log.Level, "log-format": &c.Log.Format,
 	} {
 		if ctx.IsSet(name) && !e.emptyEnv(ctx, name) {

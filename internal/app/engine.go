@@ -10,37 +10,49 @@ import (
 	"time"
 
 	"admitd/internal/config"
+	"admitd/internal/install"
 	"admitd/supervisor"
 )
 
 // ErrNoEngine: --engine auto found nothing to run. It comes inside a *SetupError.
-var ErrNoEngine = errors.New(`no inference engine found: neither vllm nor sglang is on PATH.
-  Install one:        pip install vllm        (or: pip install "sglang[all]")
+var ErrNoEngine = errors.New(`no inference engine found: none is installed by admitd, and neither vllm nor sglang is on PATH.
+  Install one:        admitd engine install vllm
   or point to one:    --engine-binary /path/to/venv/bin/vllm
   or attach to one:   --engine external --engine-url http://127.0.0.1:8000
   or try admitd with its simulated engine (answers are made up):  --engine sim`)
 
-// FindEngine turns engine.kind auto into a kind, and finds its program. Its errors are *SetupError.
-func FindEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, error) {
+// FindEngine turns engine.kind auto into a kind, and finds its program: the one that engine.binary names, else one that admitd
+// installed, the newest or engine.version, else one on PATH. Its errors are *SetupError, or the context's.
+func FindEngine(ctx context.Context, c config.Config) (supervisor.Kind, string, error) {
+	e := c.Engine
 	switch e.Kind {
 	case "sim":
 		return supervisor.Sim, "", nil
 	case "external":
 		return supervisor.External, "", nil
 	case "vllm":
-		bin, err := findVLLM(e.Binary)
+		bin, err := findVLLM(c)
 		return supervisor.VLLM, bin, err
 	case "sglang":
-		bin, err := findSGLang(ctx, e.Binary)
+		bin, err := findSGLang(ctx, c)
 		return supervisor.SGLang, bin, err
 	}
 	if e.Binary != "" {
 		return "", "", setup("engine.binary is %s, but engine.kind is auto: say --engine vllm or --engine sglang", e.Binary)
 	}
-	if bin, err := findVLLM(""); err == nil {
+	// What was installed for admitd goes before what happens to be on PATH, whatever its kind.
+	for _, kind := range []supervisor.Kind{supervisor.VLLM, supervisor.SGLang} {
+		if bin, err := findInstalled(c, kind); err == nil {
+			return kind, bin, nil
+		}
+	}
+	if e.Version != "" {
+		return "", "", setup("engine.version is %s, and no vllm or sglang of that version is installed; `admitd engine list` shows what is, and `admitd engine install vllm --version %s` installs it", e.Version, e.Version)
+	}
+	if bin, err := findVLLM(c); err == nil {
 		return supervisor.VLLM, bin, nil
 	}
-	if bin, err := findSGLang(ctx, ""); err == nil {
+	if bin, err := findSGLang(ctx, c); err == nil {
 		return supervisor.SGLang, bin, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -50,21 +62,59 @@ func FindEngine(ctx context.Context, e config.Engine) (supervisor.Kind, string, 
 	return "", "", &SetupError{ErrNoEngine}
 }
 
+// findInstalled returns the program of an engine that admitd installed.
+func findInstalled(c config.Config, kind supervisor.Kind) (string, error) {
+	dir, err := install.DataDir(c.DataDir)
+	if err != nil {
+		return "", err
+	}
+	m, err := install.Find(dir, string(kind), c.Engine.Version, install.HasGPU("/"))
+	if err != nil {
+		return "", err
+	}
+	return m.BinaryPath(), nil
+}
+
 func setup(format string, args ...any) error { return &SetupError{fmt.Errorf(format, args...)} }
 
-func findVLLM(binary string) (string, error) {
+// installedOr returns the installed engine's program, "" when it is to be looked for on PATH.
+func installedOr(c config.Config, kind supervisor.Kind) (string, error) {
+	if c.Engine.Binary != "" {
+		return "", nil
+	}
+	bin, err := findInstalled(c, kind)
+	switch {
+	case err == nil:
+		return bin, nil
+	case c.Engine.Version != "":
+		return "", setup("engine.version: %w; install it: admitd engine install %s --version %s", err, kind, c.Engine.Version)
+	case errors.Is(err, install.ErrNotInstalled):
+		return "", nil
+	}
+	return "", setup("engine %s: %w", kind, err)
+}
+
+func findVLLM(c config.Config) (string, error) {
+	if bin, err := installedOr(c, supervisor.VLLM); bin != "" || err != nil {
+		return bin, err
+	}
+	binary := c.Engine.Binary
 	if binary == "" {
 		binary = "vllm"
 	}
 	path, err := exec.LookPath(binary)
 	if err != nil {
-		return "", setup("engine vllm: %w; install it with `pip install vllm`, or name it with --engine-binary", err)
+		return "", setup("engine vllm: %w; install it with `admitd engine install vllm`, or name it with --engine-binary", err)
 	}
 	return path, nil
 }
 
 // findSGLang returns the Python that has SGLang.
-func findSGLang(ctx context.Context, binary string) (string, error) {
+func findSGLang(ctx context.Context, conf config.Config) (string, error) {
+	if bin, err := installedOr(conf, supervisor.SGLang); bin != "" || err != nil {
+		return bin, err
+	}
+	binary := conf.Engine.Binary
 	candidates := []string{binary}
 	if binary == "" {
 		candidates = []string{"python3", "python"}
@@ -90,12 +140,12 @@ func findSGLang(ctx context.Context, binary string) (string, error) {
 	if binary != "" {
 		return "", setup(`engine sglang: %s is not a Python that has the sglang package; install it there with pip install "sglang[all]", or name another with --engine-binary`, binary)
 	}
-	return "", setup(`engine sglang: no Python with the sglang package is on PATH; install it with pip install "sglang[all]", or name that Python with --engine-binary`)
+	return "", setup(`engine sglang: no Python with the sglang package is on PATH; install it with admitd engine install sglang, or name that Python with --engine-binary`)
 }
 
 // engineOptions says how to run the engine of one pool.
 func engineOptions(ctx context.Context, c config.Config, stateDir string) (supervisor.Options, error) {
-	kind, binary, err := FindEngine(ctx, c.Engine)
+	kind, binary, err := FindEngine(ctx, c)
 	if err != nil {
 		return supervisor.Options{}, err
 	}

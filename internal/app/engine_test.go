@@ -50,7 +50,7 @@ func TestFindEngine(t *testing.T) {
 		{"the second Python has it", map[string]string{"python3": pythonWithout, "python": pythonWith}, config.Engine{Kind: "auto"}, supervisor.SGLang, "python", ""},
 		{"auto finds none", map[string]string{"python3": pythonWithout}, config.Engine{Kind: "auto"}, "", "", "no inference engine found"},
 		{"auto with a binary is ambiguous", map[string]string{"vllm": anything}, config.Engine{Kind: "auto", Binary: "/x"}, "", "", "say --engine vllm or --engine sglang"},
-		{"vLLM missing", nil, config.Engine{Kind: "vllm"}, supervisor.VLLM, "", "install it with `pip install vllm`, or name it with --engine-binary"},
+		{"vLLM missing", nil, config.Engine{Kind: "vllm"}, supervisor.VLLM, "", "install it with `admitd engine install vllm`, or name it with --engine-binary"},
 		{"vLLM named and missing", nil, config.Engine{Kind: "vllm", Binary: "/no/vllm"}, supervisor.VLLM, "", "/no/vllm"},
 		{"vLLM under another name", map[string]string{"my-vllm": anything}, config.Engine{Kind: "vllm", Binary: "my-vllm"}, supervisor.VLLM, "my-vllm", ""},
 		{"SGLang's Python named", map[string]string{"py": pythonWith, "python3": pythonWithout}, config.Engine{Kind: "sglang", Binary: "py"}, supervisor.SGLang, "py", ""},
@@ -60,7 +60,7 @@ func TestFindEngine(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := onPath(t, c.programs)
-			kind, binary, err := FindEngine(t.Context(), c.engine)
+			kind, binary, err := FindEngine(t.Context(), config.Config{Engine: c.engine, DataDir: t.TempDir()})
 			if c.err != "" {
 				var setup *SetupError
 				if !errors.As(err, &setup) || !strings.Contains(err.Error(), c.err) || binary != "" {
@@ -81,11 +81,11 @@ func TestFindEngine(t *testing.T) {
 
 func TestNoEngineNamesEveryWayOut(t *testing.T) {
 	onPath(t, nil)
-	_, _, err := FindEngine(t.Context(), config.Engine{Kind: "auto"})
+	_, _, err := FindEngine(t.Context(), config.Config{Engine: config.Engine{Kind: "auto"}, DataDir: t.TempDir()})
 	if !errors.Is(err, ErrNoEngine) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"pip install vllm", `pip install "sglang[all]"`, "--engine-binary", "--engine external --engine-url", "--engine sim"} {
+	for _, want := range []string{"admitd engine install vllm", "--engine-binary", "--engine external --engine-url", "--engine sim"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in\n%v", want, err)
 		}
@@ -99,7 +99,7 @@ func TestProbeCutShort(t *testing.T) {
 	cancel()
 	for _, kind := range []string{"auto", "sglang"} {
 		var setup *SetupError
-		if _, _, err := FindEngine(ctx, config.Engine{Kind: kind}); !errors.Is(err, context.Canceled) || errors.As(err, &setup) {
+		if _, _, err := FindEngine(ctx, config.Config{Engine: config.Engine{Kind: kind}, DataDir: t.TempDir()}); !errors.Is(err, context.Canceled) || errors.As(err, &setup) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

@@ -45,8 +45,8 @@ type pool struct {
 	config      config.Config
 	engine      engine
 	// letGo ends what keeps an installed engine from being removed; nil when nothing does.
-	letGo func()
-	scraper     scraper
+	letGo   func()
+	scraper scraper
 	// monitor is nil when the GPU is not to be read.
 	monitor    *nvml.Monitor
 	controller *admission.Controller
@@ -210,6 +210,9 @@ func (p *pool) newStore(compiled *policy.Compiled, file, stateDir string) {
 func (p *pool) close() {
 	if err := p.journal.Close(); err != nil {
 		p.logger.Error("closing the journal", "error", err)
+	}
+	if p.letGo != nil {
+		p.letGo()
 	}
 }
 

@@ -30,7 +30,7 @@ func (a *instance) progress(ctx context.Context) error {
 		r.show(v)
 		select {
 		case <-ctx.Done():
-			r.screen.clear()
+			r.screen.Clear()
 			return nil
 		case <-changed:
 		case <-a.pool.moved:
@@ -79,7 +79,7 @@ func (r *reporter) show(v view) {
 func (r *reporter) loading(st supervisor.Status, gpu *nvml.Reading, now time.Time) {
 	phase, took := currentPhase(st, now)
 	if r.screen.Terminal() {
-		r.screen.paint(fmt.Sprintf("loading %s · %s %s%s · %s in all%s%s", r.model, phase.Name, seconds(took), lastTook(phase),
+		r.screen.Paint(fmt.Sprintf("loading %s · %s %s%s · %s in all%s%s", r.model, phase.Name, seconds(took), lastTook(phase),
 			seconds(now.Sub(st.Started)), expected(st), memory(gpu)))
 		return
 	}
@@ -93,7 +93,7 @@ func (r *reporter) ready(v view) {
 		r.once("ready "+v.engine.ReadyAt.String(), r.readyText(v.engine))
 	case v.now.Sub(v.engine.Since) < passing: // it is about to open
 	case r.screen.Terminal():
-		r.screen.paint("the gate is closed: " + v.why)
+		r.screen.Paint("the gate is closed: " + v.why)
 	default:
 		r.once("closed "+v.why, "the gate is closed: "+v.why)
 	}
@@ -113,7 +113,7 @@ func (r *reporter) failed(st supervisor.Status, now time.Time) {
 	r.once(string(st.State)+st.Text+r.exitSaid.String(), text)
 	if !st.RestartAt.IsZero() && !st.RestartAt.Equal(r.relaunchSaid) {
 		r.relaunchSaid = st.RestartAt
-		r.screen.line("launching it again in " + seconds(max(st.RestartAt.Sub(now), 0)))
+		r.screen.Line("launching it again in " + seconds(max(st.RestartAt.Sub(now), 0)))
 	}
 }
 
@@ -122,7 +122,7 @@ func (r *reporter) once(key, text string) {
 		return
 	}
 	r.said = key
-	r.screen.line(text)
+	r.screen.Line(text)
 }
 
 func (r *reporter) readyText(st supervisor.Status) string {

@@ -43,8 +43,8 @@ func (s *Screen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// paint replaces the repainted line. A line wider than the terminal is cut: the rest would wrap and stay for ever.
-func (s *Screen) paint(line string) {
+// Paint replaces the repainted line. A line wider than the terminal is cut: the rest would wrap and stay for ever.
+func (s *Screen) Paint(line string) {
 	if cols := s.width(); cols > 1 {
 		line = cutColumns(line, cols-1)
 	}
@@ -57,14 +57,14 @@ func (s *Screen) paint(line string) {
 	_, _ = io.WriteString(s.w, wipe+line) // there is nobody to tell when the terminal has gone
 }
 
-// line writes text for good, in place of the repainted line.
-func (s *Screen) line(text string) {
-	s.clear()
+// Line writes text for good, in place of the repainted line.
+func (s *Screen) Line(text string) {
+	s.Clear()
 	_, _ = io.WriteString(s, text+"\n")
 }
 
-// clear takes the repainted line away.
-func (s *Screen) clear() {
+// Clear takes the repainted line away.
+func (s *Screen) Clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.painted == "" {

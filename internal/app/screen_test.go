@@ -12,13 +12,13 @@ import (
 func TestLogLinesGoAboveTheRepaintedLine(t *testing.T) {
 	var out bytes.Buffer
 	s := NewScreen(&out, func() int { return 80 })
-	s.paint("loading")
+	s.Paint("loading")
 	if n, err := s.Write([]byte("a log line\n")); n != 11 || err != nil {
 		t.Errorf("%d %v", n, err)
 	}
-	s.paint("loading")
-	s.clear()
-	s.clear()
+	s.Paint("loading")
+	s.Clear()
+	s.Clear()
 	_, _ = s.Write([]byte("another\n"))
 	if want := wipe + "loading" + wipe + "a log line\nloading" + wipe + "another\n"; out.String() != want {
 		t.Errorf("got  %q\nwant %q", out.String(), want)
@@ -29,7 +29,7 @@ func TestLogLinesGoAboveTheRepaintedLine(t *testing.T) {
 func TestPaintedLineFitsTheTerminal(t *testing.T) {
 	for cols, want := range map[int]string{10: "loading …", 12: "loading m ·", 100: "loading m ·", 0: "loading m ·"} {
 		var out bytes.Buffer
-		NewScreen(&out, func() int { return cols }).paint("loading m ·")
+		NewScreen(&out, func() int { return cols }).Paint("loading m ·")
 		if got := strings.TrimPrefix(out.String(), wipe); got != want {
 			t.Errorf("%d columns: %q, want %q", cols, got, want)
 		}
@@ -42,8 +42,8 @@ func TestPlainScreenWritesNoEscapes(t *testing.T) {
 	if s.Terminal() {
 		t.Error("a buffer is no terminal")
 	}
-	s.line("one")
-	s.clear()
+	s.Line("one")
+	s.Clear()
 	if _, err := s.Write([]byte("two\n")); err != nil || out.String() != "one\ntwo\n" {
 		t.Errorf("%q %v", out.String(), err)
 	}
@@ -55,11 +55,11 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe
 
 func TestTerminalThatHasGone(t *testing.T) {
 	s := NewScreen(brokenPipe{}, func() int { return 80 })
-	s.paint("loading")
+	s.Paint("loading")
 	if _, err := s.Write([]byte("x\n")); err == nil {
 		t.Error("the log was told that it was written")
 	}
-	s.line("more")
+	s.Line("more")
 }
 
 func TestScreenIsSharedSafely(t *testing.T) {
@@ -71,9 +71,9 @@ func TestScreenIsSharedSafely(t *testing.T) {
 		wg.Go(func() {
 			for range 50 {
 				log.Info("logged")
-				s.paint("painted")
-				s.line("line")
-				s.clear()
+				s.Paint("painted")
+				s.Line("line")
+				s.Clear()
 			}
 		})
 	}

