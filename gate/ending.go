@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"admitd/gate/admission"
 	"admitd/gate/dialect"
@@ -197,17 +198,22 @@ func (f *flow) count() {
 	a.pool.Admission.Progress(admission.ID(a.id), n)
 }
 
+// keepsAlive reports whether this request's stream is never to be silent for long.
+func (f *flow) keepsAlive() bool {
+	return f.a.s.o.KeepAliveComment > 0 && f.a.facts.Stream && f.a.ep.Generates()
+}
+
 // rearm starts the wait for the next keep-alive again.
 func (f *flow) rearm() {
-	if every := f.a.s.o.KeepAliveComment; every > 0 && f.a.facts.Stream && f.a.ep.Generates() {
-		f.alive.Reset(every)
+	if f.keepsAlive() {
+		f.aliveAt = time.Now().Add(f.a.s.o.KeepAliveComment)
 	}
 }
 
 // keepAlive sends what every reader of the dialect passes over, between two events only. The first one spends the
 // status: an engine error after it comes inside the stream.
 func (f *flow) keepAlive() {
-	if f.committed && !f.kept && !f.a.out.events {
+	if f.aliveAt = (time.Time{}); f.committed && !f.kept && !f.a.out.events {
 		return
 	}
 	if !f.committed {
@@ -225,16 +231,26 @@ func (f *flow) keepAlive() {
 }
 
 // edge knows whether what was written to an event stream ends between two events.
-type edge struct{ tail []byte }
-
-func (e *edge) see(p []byte) {
-	e.tail = append(e.tail, p[max(0, len(p)-4):]...)
-	e.tail = e.tail[max(0, len(e.tail)-4):]
+type edge struct {
+	last [4]byte
+	n    int
 }
 
+func (e *edge) see(p []byte) {
+	if len(p) >= len(e.last) {
+		e.n = copy(e.last[:], p[len(p)-len(e.last):])
+		return
+	}
+	keep := min(e.n, len(e.last)-len(p))
+	copy(e.last[:], e.last[e.n-keep:e.n])
+	e.n = keep + copy(e.last[keep:], p)
+}
+
+func (e *edge) tail() []byte { return e.last[:e.n] }
+
 func (e *edge) clean() bool {
-	return len(e.tail) == 0 || bytes.HasSuffix(e.tail, []byte("\n\n")) || bytes.HasSuffix(e.tail, []byte("\r\n\r\n")) ||
-		bytes.HasSuffix(e.tail, []byte("\r\r"))
+	return e.n == 0 || bytes.HasSuffix(e.tail(), []byte("\n\n")) || bytes.HasSuffix(e.tail(), []byte("\r\n\r\n")) ||
+		bytes.HasSuffix(e.tail(), []byte("\r\r"))
 }
 
 // close returns what ends an event that was broken off, so that an event of ours does not become part of it.
@@ -242,7 +258,7 @@ func (e *edge) close() string {
 	switch {
 	case e.clean():
 		return ""
-	case bytes.HasSuffix(e.tail, []byte("\n")):
+	case bytes.HasSuffix(e.tail(), []byte("\n")):
 		return "\n"
 	}
 	return "\n\n"

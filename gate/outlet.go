@@ -24,12 +24,23 @@ var (
 	errWriterPanic = errors.New("the connection to the caller panicked")
 )
 
-// outlet writes an answer to its caller in a goroutine of its own, so that a caller that reads slowly, or not at all,
-// does not keep the relay from seeing how the engine ends. put, room, end and stop are for one other goroutine. After
-// start nothing else may write to w until done is closed.
+// nowWriter is a response writer that can write without waiting. WriteNow sends the status and headers, if they have not
+// been, and as much of p as the connection takes at once, and returns how much of p that was; less than all of it is no
+// error. It leaves nothing in a buffer but what the connection did not take of the status and headers, which the next
+// write sends first.
+type nowWriter interface {
+	WriteNow(p []byte) (n int, err error)
+}
+
+// outlet writes an answer to its caller. While the caller keeps up and can be written to without waiting, put itself
+// writes. Whatever would have to wait is written by a goroutine of the outlet's, so that a caller that reads slowly, or not
+// at all, does not keep the relay from seeing how the engine ends; that goroutine ends when the caller has caught up.
+// put, room, end and stop are for one other goroutine. After start nothing else may write to w until close has returned.
 type outlet struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController
+	// now is w where it can write without waiting; nil where it cannot: then the goroutine writes everything.
+	now nowWriter
 	// shared bounds what all outlets hold together. One chunk each may always be held.
 	shared *budget
 	// stall is how long a write may make no progress; 0 means for ever. unsent tells how many bytes the kernel has not
@@ -38,20 +49,23 @@ type outlet struct {
 	unsent func() (int, bool)
 	// eager flushes after everything that is put: for streams.
 	eager bool
+	// onFail is called once, when nothing can be written any more; it must not wait. nil is nothing.
+	onFail func()
 
 	started bool
-	wake    chan struct{}
-	// space tells that there may be room again; failed is closed when nothing can be written any more.
-	space  chan struct{}
-	failed chan struct{}
-	done   chan struct{}
+	// The channels are made with the first goroutine. space tells that there may be room again.
+	wake  chan struct{}
+	space chan struct{}
 
-	mu    sync.Mutex
-	queue []byte
-	spare []byte
-	held  int64
-	total int64
-	flush bool
+	mu sync.Mutex
+	// running: the goroutine writes; done is closed when it has ended.
+	running bool
+	done    chan struct{}
+	queue   []byte
+	spare   []byte
+	held    int64
+	total   int64
+	flush   bool
 	// ended: nothing more is put. last: what net/http kept back was flushed after that.
 	ended   bool
 	last    bool
@@ -60,29 +74,79 @@ type outlet struct {
 	watch   watch
 }
 
-func newOutlet(w http.ResponseWriter, shared *budget, stall time.Duration, unsent func() (int, bool)) *outlet {
-	return &outlet{w: w, rc: http.NewResponseController(w), shared: shared, stall: stall, unsent: unsent,
-		wake: make(chan struct{}, 1), space: make(chan struct{}, 1), failed: make(chan struct{}), done: make(chan struct{})}
+func (o *outlet) init(w *writer, shared *budget, stall time.Duration, unsent func() (int, bool)) {
+	o.w, o.shared, o.stall, o.unsent = w, shared, stall, unsent
+	o.now, _ = w.ResponseWriter.(nowWriter)
 }
 
-// start begins to write; the status has been sent.
-func (o *outlet) start(eager bool) {
-	o.started, o.eager, o.flush = true, eager, eager
-	go o.run()
+// start begins to write, with what there is already; the status has been sent.
+func (o *outlet) start(eager bool, data []byte) {
+	o.started, o.eager = true, eager
+	if o.now != nil && (eager || len(data) > 0) {
+		o.put(data)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.flush = eager
+	if o.now == nil {
+		o.spawn()
+	}
+	o.hold(data)
 }
 
-// put takes a copy of data to be written. What cannot be written any more is dropped.
+// put writes data, or takes a copy of it to be written. What cannot be written any more is dropped.
 func (o *outlet) put(data []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return
 	}
+	if o.now != nil && !o.running {
+		n, err := o.writeNow(data)
+		if err != nil {
+			o.fail(err)
+			return
+		}
+		o.total += int64(n)
+		if data = data[n:]; len(data) == 0 {
+			return
+		}
+		o.spawn()
+	}
+	o.hold(data)
+}
+
+// hold queues a copy of data for the goroutine. The lock is held.
+func (o *outlet) hold(data []byte) {
+	if len(data) == 0 || o.err != nil {
+		return
+	}
 	o.queue = append(o.queue, data...)
-	o.flush = o.eager
+	o.flush = o.eager || o.now != nil
 	o.held += int64(len(data))
 	o.shared.owe(int64(len(data)))
 	signal(o.wake)
+}
+
+// writeNow writes without waiting. A defect below us must cost this request, not the whole gate.
+func (o *outlet) writeNow(data []byte) (n int, err error) {
+	defer func() {
+		if recover() != nil {
+			n, err = 0, errWriterPanic
+		}
+	}()
+	return o.now.WriteNow(data)
+}
+
+// spawn starts the goroutine. The lock is held.
+func (o *outlet) spawn() {
+	if o.wake == nil {
+		o.wake, o.space = make(chan struct{}, 1), make(chan struct{}, 1)
+		o.rc = http.NewResponseController(o.w)
+	}
+	o.running, o.done = true, make(chan struct{})
+	go o.run()
 }
 
 // room reports whether more may be put: little is held here, or little everywhere. space tells when to ask again.
@@ -99,16 +163,20 @@ func (o *outlet) behind() bool {
 	return o.held > 0
 }
 
-// end says that nothing more is put; done is closed when everything is written.
-func (o *outlet) end() {
+// end says that nothing more is put. It returns what is closed when everything is written; nil when it is.
+func (o *outlet) end() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
+	if !o.running {
+		return nil
+	}
 	signal(o.wake)
+	return o.done
 }
 
 // stop gives up what is not written yet. A write that is under way is cut off, unless it has just succeeded.
-func (o *outlet) stop() {
+func (o *outlet) stop() (done <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.held > 0 && !o.writing {
@@ -118,16 +186,22 @@ func (o *outlet) stop() {
 	if o.writing {
 		o.cut()
 	}
+	if !o.running {
+		return nil
+	}
 	signal(o.wake)
+	return o.done
 }
 
-// close stops and waits; the outlet is gone when it returns. It returns why not everything was written, or nil.
+// close stops and waits; nothing is written by the outlet once it has returned. It returns why not everything was
+// written, or nil.
 func (o *outlet) close() error {
 	if !o.started {
 		return nil
 	}
-	o.stop()
-	<-o.done
+	if done := o.stop(); done != nil {
+		<-done
+	}
 	return o.err
 }
 
@@ -142,18 +216,21 @@ func (o *outlet) fail(err error) {
 	o.err = err
 	o.shared.give(o.held)
 	o.held, o.queue, o.spare = 0, nil, nil
-	close(o.failed)
+	if o.onFail != nil {
+		o.onFail()
+	}
 }
 
 func (o *outlet) run() {
-	defer close(o.done)
-	defer o.watch.stop()
+	done := o.done
+	defer close(done)
 	defer func() {
 		// A defect below us must cost this request, not the whole gate.
 		if recover() != nil {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.writing = false
+			o.writing, o.running = false, false
+			o.watch.stop()
 			o.fail(errWriterPanic)
 		}
 	}()
@@ -170,23 +247,35 @@ func (o *outlet) run() {
 	}
 }
 
-// next takes what there is to do; more is false when nothing will come after it.
+// next takes what there is to do; more is false when the goroutine has nothing to wait for.
 func (o *outlet) next() (batch []byte, flush, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
-		return nil, false, false
+		return nil, false, o.rest()
 	}
 	batch, flush = o.queue, o.flush
 	o.queue, o.spare, o.flush = o.spare[:0], nil, false
-	if len(batch) == 0 && !flush && o.ended && o.total > httpBuffer && !o.last {
+	if len(batch) == 0 && !flush && o.now == nil && o.ended && o.total > httpBuffer && !o.last {
 		// net/http would write the last bytes after the handler has returned, where nobody sees them stall.
 		o.last, flush = true, true
 	}
 	if o.writing = len(batch) > 0 || flush; o.writing {
 		o.watch.start(o)
+		return batch, flush, true
 	}
-	return batch, flush, !o.ended
+	if o.now != nil || o.ended {
+		// The caller has caught up: put writes again.
+		return nil, false, o.rest()
+	}
+	return nil, false, true
+}
+
+// rest ends the goroutine's turn; it returns false. The lock is held.
+func (o *outlet) rest() bool {
+	o.running = false
+	o.watch.stop()
+	return false
 }
 
 // write passes a batch on, piece by piece, under the eyes of the watch.

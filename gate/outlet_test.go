@@ -45,12 +45,18 @@ func (s *slowCaller) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
+func newOutlet(w http.ResponseWriter, shared *budget, stall time.Duration, unsent func() (int, bool)) *outlet {
+	o := &outlet{}
+	o.init(&writer{ResponseWriter: w}, shared, stall, unsent)
+	return o
+}
+
 func TestSlowCallerThatReadsIsNeverCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowCaller{delay: 59 * time.Second, cut: make(chan struct{})}
 		shared := &budget{max: 1 << 20}
 		o := newOutlet(w, shared, time.Minute, nil)
-		o.start(true)
+		o.start(true, nil)
 		text := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
 		o.put(text)
 		o.end()
@@ -72,7 +78,7 @@ func TestVerySlowCallerIsSeenByWhatTheKernelGetsRidOf(t *testing.T) {
 		w := &slowCaller{delay: 20 * time.Minute, cut: make(chan struct{})}
 		unsent := func() (int, bool) { return 1<<20 - int(time.Since(began)/time.Second), true }
 		o := newOutlet(w, &budget{max: 1 << 20}, time.Minute, unsent)
-		o.start(true)
+		o.start(true, nil)
 		o.put([]byte("hello"))
 		o.end()
 		<-o.done
@@ -88,9 +94,11 @@ func TestCallerThatReadsNothingIsCutOff(t *testing.T) {
 		w := &slowCaller{cut: make(chan struct{})}
 		shared := &budget{max: 1 << 20}
 		o := newOutlet(w, shared, time.Minute, func() (int, bool) { return 4096, true })
-		o.start(true)
+		failed := make(chan struct{})
+		o.onFail = func() { close(failed) }
+		o.start(true, nil)
 		o.put([]byte("hello"))
-		<-o.failed
+		<-failed
 		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
 			t.Errorf("cut off after %s", took)
 		}
@@ -107,7 +115,7 @@ func TestReadingAheadIsBoundedAloneAndTogether(t *testing.T) {
 		var all []*outlet
 		for range 3 {
 			o := newOutlet(&slowCaller{cut: make(chan struct{})}, shared, 0, nil)
-			o.start(true)
+			o.start(true, nil)
 			for o.room() {
 				o.put(make([]byte, pumpBytes))
 			}
@@ -132,7 +140,7 @@ func TestReadingAheadIsBoundedAloneAndTogether(t *testing.T) {
 
 func TestPanicOfTheConnectionCostsItsRequestOnly(t *testing.T) {
 	o := newOutlet(panicking{}, &budget{max: 1 << 20}, 0, nil)
-	o.start(false)
+	o.start(false, nil)
 	o.put([]byte("x"))
 	<-o.done
 	if err := o.close(); !errors.Is(err, errWriterPanic) {

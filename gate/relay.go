@@ -24,15 +24,15 @@ const (
 	engineDownWait = 5 * time.Second
 )
 
-// flow is one admitted request on its way through the engine.
+// flow is one admitted request on its way through the engine. All of it runs in the goroutine that serves the request,
+// but for what cannot wait there: see source.go for how the engine is read, outlet for how the caller is written to.
 type flow struct {
 	a      *arrival
 	ctx    context.Context
 	cancel context.CancelFunc
-	pump   *pump
 	body   *payload
-	out    *outlet
-	filter *dialect.Filter
+	out    outlet
+	filter dialect.Filter
 	resp   *http.Response
 
 	// committed: a status was sent. kept: it was sent for a keep-alive, before the engine's own was known.
@@ -43,7 +43,9 @@ type flow struct {
 	pending []byte
 	edge    edge
 
-	first, alive *time.Timer
+	// firstBy is when a stream's status goes out without its first event, aliveAt when the next keep-alive does; zero
+	// means never.
+	firstBy, aliveAt time.Time
 
 	// counted output events; reported to the controller so many tokens, at that time.
 	counted  int
@@ -66,13 +68,12 @@ func (a *arrival) forward() {
 	}
 	ctx, cancel := context.WithCancel(a.r.Context())
 	defer cancel()
-	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}, out: a.newOutlet()}
+	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}}
+	f.out.init(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), unsentOf(a.r.Context()))
+	// A caller that cannot be written to has left.
+	f.out.onFail = cancel
 	// Also when something panics: nothing may write to the caller once the handler has returned.
 	defer func() { _ = f.out.close() }()
-	f.pump = startPump(ctx, a.pool.Engine.Transport(), a.upstreamRequest(ctx, f.body))
-	f.first, f.alive = stopped(), stopped()
-	defer f.first.Stop()
-	defer f.alive.Stop()
 	f.rearm()
 	f.run()
 	// The engine is through with this request, whatever the caller still has to read.
@@ -88,16 +89,11 @@ func (a *arrival) forward() {
 	}
 }
 
-func (a *arrival) newOutlet() *outlet {
-	return newOutlet(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), unsentOf(a.r.Context()))
-}
-
 // drain waits until the caller has everything, leaves, or stops reading.
 func (f *flow) drain() {
-	if f.out.started {
-		f.out.end()
+	if done := f.out.end(); done != nil {
 		select {
-		case <-f.out.done:
+		case <-done:
 		case <-f.a.r.Context().Done():
 		}
 	}
@@ -151,12 +147,6 @@ func (a *arrival) responseModel() string {
 	return a.facts.Model
 }
 
-func stopped() *time.Timer {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return t
-}
-
 // reject answers an arrival that had been admitted; the decision is on record already, the outcome will be.
 func (a *arrival) reject(code reason.Code, message string, after time.Duration) {
 	if after > 0 {
@@ -164,34 +154,6 @@ func (a *arrival) reject(code reason.Code, message string, after time.Duration) 
 		after = a.s.spaces[a.pool].broken.after(a.s.now(), after)
 	}
 	a.writeRefusal(a.complete(refusal{code: code, message: message, retryAfter: after}))
-}
-
-func (f *flow) run() {
-	// The head comes first even when a chunk is ready in the same instant: nil receives nothing.
-	var chunks chan chunk
-	for more := true; more; {
-		// A caller that is too far behind holds the engine back, and only then.
-		if chunks = nil; f.resp != nil && f.out.room() {
-			chunks = f.pump.chunks
-		}
-		select {
-		case <-f.ctx.Done():
-			f.left()
-			return
-		case <-f.out.failed:
-			f.left()
-			return
-		case <-f.out.space:
-		case h := <-f.pump.heads:
-			more = f.onHead(h)
-		case c := <-chunks:
-			more = f.onChunk(c)
-		case <-f.first.C:
-			f.commit()
-		case <-f.alive.C:
-			f.keepAlive()
-		}
-	}
 }
 
 // left ends a request whose caller went away: the engine is told by cancelling, and what it produced so far counts.
@@ -212,7 +174,7 @@ func (f *flow) closeFilter() (rest []byte) {
 		return nil
 	}
 	f.closed = true
-	if f.filter == nil {
+	if f.resp == nil {
 		f.a.out.result.Ending = dialect.EndError
 		return nil
 	}
@@ -220,35 +182,33 @@ func (f *flow) closeFilter() (rest []byte) {
 	return rest
 }
 
-func (f *flow) onHead(h head) (more bool) {
-	if h.err != nil {
-		return f.unreachable(h.err)
-	}
+// onHead takes the engine's head, and reports whether its body is wanted.
+func (f *flow) onHead(resp *http.Response) (more bool) {
 	a := f.a
-	f.resp = h.resp
+	f.resp = resp
 	if f.body.drop() {
 		a.dropBody()
 	}
-	a.out.events = isEventStream(h.resp)
-	f.filter = dialect.NewFilter(dialect.FilterOptions{Endpoint: a.ep, Stream: a.out.events, Status: h.resp.StatusCode,
+	a.out.events = isEventStream(resp)
+	f.filter.Init(dialect.FilterOptions{Endpoint: a.ep, Stream: a.out.events, Status: resp.StatusCode,
 		StripUsage: a.addsUsage(), RewriteModel: a.responseModel()})
 	if f.committed {
 		return true
 	}
-	if full(h.resp.StatusCode) {
+	if full(resp.StatusCode) {
 		// Said with a status of its own, but without Retry-After and in the engine's own shape.
 		f.engineFull()
 		return false
 	}
-	if denied(h.resp.StatusCode) {
-		f.engineDenied(h.resp.StatusCode)
+	if denied(resp.StatusCode) {
+		f.engineDenied(resp.StatusCode)
 		return false
 	}
-	if !a.out.events || h.resp.StatusCode != http.StatusOK || a.s.o.FirstEventWait < 0 {
+	if !a.out.events || resp.StatusCode != http.StatusOK || a.s.o.FirstEventWait < 0 {
 		f.commit()
 		return true
 	}
-	f.first.Reset(a.s.o.FirstEventWait)
+	f.firstBy = time.Now().Add(a.s.o.FirstEventWait)
 	return true
 }
 
@@ -263,16 +223,15 @@ func isEventStream(r *http.Response) bool {
 }
 
 // unreachable: no byte of an answer came. The request is not sent again, for it may have started.
-func (f *flow) unreachable(err error) bool {
+func (f *flow) unreachable(err error) {
 	if gone(f.a.r.Context()) {
 		f.left()
-		return false
+		return
 	}
 	a := f.a
 	a.s.o.Logger.Warn("the engine could not be reached", "request_id", a.id, "pool", a.pool.Model, "error", plainError(err))
 	a.out.result.Ending, a.out.err = dialect.EndError, "the engine could not be reached"
 	f.refuseOrTell(reason.EngineDown, "The engine closed the connection before it answered; admitd is looking after it. Try again in a moment.", engineDownWait)
-	return false
 }
 
 // refuseOrTell refuses while no status was sent, and says it inside the stream after that.
@@ -290,25 +249,22 @@ func (f *flow) tell(status int, message string) {
 	if gap := f.edge.close(); gap != "" {
 		f.write([]byte(gap))
 	}
-	if f.filter != nil {
+	if f.resp != nil {
 		f.write(f.filter.StreamError(status, message))
 		return
 	}
 	f.write(dialect.StreamError(f.a.ep.Family, f.a.ep.Kind, status, message))
 }
 
-func (f *flow) onChunk(c chunk) (more bool) {
-	data := f.filter.Feed(c.data)
+// onChunk takes what one read of the engine's body gave.
+func (f *flow) onChunk(data []byte, err error) (more bool) {
+	data = f.filter.Feed(data)
 	f.count()
 	ok := f.forwardBytes(data)
-	if c.err == nil {
-		f.pump.giveBack(c)
-		return ok
+	if ok && err != nil {
+		f.onEnd(err)
 	}
-	if ok {
-		f.onEnd(c.err)
-	}
-	return false
+	return ok && err == nil
 }
 
 // forwardBytes passes bytes on, or keeps them while the status waits. It reports whether to go on.
@@ -343,8 +299,7 @@ func (f *flow) commit() {
 	if f.committed {
 		return
 	}
-	f.committed = true
-	f.first.Stop()
+	f.committed, f.firstBy = true, time.Time{}
 	a := f.a
 	h := a.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -360,9 +315,10 @@ func (f *flow) commit() {
 		streamHeader(h)
 	}
 	a.w.WriteHeader(status)
-	f.out.start(a.out.events || f.kept)
-	f.write(f.pending)
+	f.edge.see(f.pending)
+	f.out.start(a.out.events || f.kept, f.pending)
 	f.pending = nil
+	f.rearm()
 }
 
 // write passes bytes on at once, but for a caller that is behind. One that cannot be written to has left: run sees it.

@@ -100,6 +100,7 @@ type Server struct {
 	buffers *budget
 	ahead   *budget
 	helpers chan struct{}
+	reading bufferPool
 	metrics *metrics
 	spaces  map[*Pool]*spacings
 }

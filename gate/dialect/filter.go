@@ -50,13 +50,21 @@ const (
 
 // NewFilter returns a Filter for one response.
 func NewFilter(o FilterOptions) *Filter {
+	f := &Filter{}
+	f.Init(o)
+	return f
+}
+
+// Init makes the zero Filter one for a response. A Filter must not be copied after that.
+func (f *Filter) Init(o FilterOptions) {
 	if o.Status == 0 {
 		o.Status = 200
 	}
 	if o.Endpoint.Kind != KindChat && o.Endpoint.Kind != KindCompletions {
 		o.StripUsage = false
 	}
-	f := &Filter{o: o, obs: observer{kind: o.Endpoint.Kind, status: o.Status}}
+	f.o = o
+	f.obs.kind, f.obs.status = o.Endpoint.Kind, o.Status
 	if o.StripUsage || o.RewriteModel != "" {
 		f.ed = &editor{hold: o.StripUsage, held: -1}
 		if o.RewriteModel != "" {
@@ -65,7 +73,6 @@ func NewFilter(o FilterOptions) *Filter {
 		f.obs.ed = f.ed
 	}
 	f.skim.obs, f.skim.ed = &f.obs, f.ed
-	return f
 }
 
 // Feed takes the next bytes of the response and returns those to forward now. When neither StripUsage nor
