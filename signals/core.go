@@ -14,13 +14,15 @@ type core struct {
 	flatAfter  time.Duration
 	want       map[string]bool
 
-	snap      *Snapshot
-	engine    string
-	startTime float64
-	counters  history
-	queues    motion
-	kv        motion
-	tokens    motion
+	snap     *Snapshot
+	engine   string
+	lineage  lineage
+	counters history
+	queues   motion
+	kv       motion
+	tokens   motion
+	// kvRanks is how many ranks the last reading of KV use was made of.
+	kvRanks int
 }
 
 // kvIdle is a KV use that an engine with nothing to do may show.
@@ -28,7 +30,7 @@ const kvIdle = 0.01
 
 // newCore returns a core that has seen nothing.
 func newCore(staleAfter, flatAfter time.Duration) *core {
-	c := &core{staleAfter: staleAfter, flatAfter: flatAfter, want: wantedNames()}
+	c := &core{staleAfter: staleAfter, flatAfter: flatAfter, want: wantedNames(), lineage: newLineage()}
 	c.snap = NewSnapshot(Snapshot{StaleAfter: staleAfter}, allMissing("", "no scrape yet")...)
 	return c
 }
@@ -52,19 +54,25 @@ func (c *core) absorb(s scraped) *Snapshot {
 	}
 	if e := p.engine(c.engine); e != "" && e != c.engine {
 		if c.engine != "" {
-			c.newLife()
+			c.newLife("it is another kind of engine now", s.at)
 		}
 		c.engine = e
 	}
+	conditions := c.sameLife(p, s.at)
 	now := c.countersOf(p)
-	if restarted := c.restarted(p); restarted || c.counters.fell(now) {
-		c.newLife()
-	}
 	meta := *c.snap
 	meta.Seq, meta.At, meta.Took = c.snap.Seq+1, s.at, s.took
 	meta.Failures, meta.Err, meta.Engine = 0, "", c.engine
+	meta.Models, meta.Conditions = c.lineage.models, conditions
 	readings := c.readAll(p, now, s.at)
+	c.kvRanks = 0
+	for _, r := range readings {
+		if r.Name == KVUsed && r.Present() {
+			c.kvRanks = max(1, len(c.lineage.ranks[r.Source]))
+		}
+	}
 	c.markFlat(readings, now, s)
+	mixedUp(readings, conditions)
 	c.counters.add(s.at, now)
 	meta.tokens = tokensOf(now, readings)
 	c.snap = NewSnapshot(meta, readings...)
@@ -101,21 +109,44 @@ func (c *core) fail(err error) *Snapshot {
 
 // reset forgets everything that belongs to the engine process seen so far.
 func (c *core) reset() *Snapshot {
-	c.newLife()
-	c.engine, c.startTime = "", 0
+	c.newLife("", time.Time{})
+	c.engine, c.lineage = "", newLineage()
 	meta := Snapshot{Seq: c.snap.Seq, Life: c.snap.Life, StaleAfter: c.staleAfter}
 	c.snap = NewSnapshot(meta, allMissing("", "the engine was replaced; not scraped yet")...)
 	return c.snap
 }
 
-// newLife begins another engine life: no rate and no stillness reaches back over it.
-func (c *core) newLife() {
+// sameLife looks whether a page continues the life of the one before, begins another one where it does not, and says what else
+// keeps it from being believed. Families that lack a rank are broken by it.
+func (c *core) sameLife(p page, at time.Time) []Condition {
+	born, models := bornOf(p), modelsOf(p, c.engine)
+	why := c.lineage.renewed(born, models)
+	if why == "" && c.counters.fell(c.countersOf(p)) {
+		why = "its counters fell"
+	}
+	if why != "" {
+		c.newLife(why, at)
+	}
+	c.lineage.born = born
+	if len(models) > 0 {
+		c.lineage.models = models
+	}
+	return append(c.lineage.checkRanks(p, at), c.lineage.condition(at)...)
+}
+
+// newLife begins another engine life: no rate and no stillness reaches back over it. why is empty when somebody has said so.
+func (c *core) newLife(why string, at time.Time) {
 	meta := *c.snap
 	meta.Life++
+	meta.LifeWhy = why
 	meta.Version = ""
 	c.snap = &meta
 	c.counters = history{}
 	c.queues, c.kv, c.tokens = motion{}, motion{}, motion{}
+	c.lineage.ranks = map[string]map[string]time.Time{}
+	if why != "" {
+		c.lineage.begin(at)
+	}
 }
 
 // setVersion records what the engine says its version is.
@@ -124,17 +155,6 @@ func (c *core) setVersion(v string) *Snapshot {
 	meta.Version = v
 	c.snap = &meta
 	return c.snap
-}
-
-// restarted reports whether the page comes from another process than the last one that told its start time.
-func (c *core) restarted(p page) bool {
-	f := p.families[startTimeName]
-	if len(f.series) != 1 || implausible(f.series[0].value) != "" {
-		return false
-	}
-	old := c.startTime
-	c.startTime = f.series[0].value
-	return old != 0 && old != c.startTime
 }
 
 // engine tells whose page it is; known breaks a tie.

@@ -3,6 +3,7 @@ package signals
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ var epoch = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 //
 //	scrape at=1s [load=3] [file=NAME] [openmetrics] [cut] [only=(running,waiting)]
 //	       one page, from a file or inline; cut leaves out the last line end
+//	orca at=1s     a load report beside an answer, as the header has it
 //	fail   a scrape that got no answer
 //	reset  the engine was replaced
 //	show at=1s    the last snapshot as it stands at that time
@@ -40,6 +42,11 @@ func TestF40_PagesBecomeSnapshots(t *testing.T) {
 					body: pageOf(t, d), openMetrics: d.HasArg("openmetrics"),
 					at: at, took: 4 * time.Millisecond, load: argInt(t, d, "load"),
 				})
+			case "orca":
+				o, ok := ParseORCA(http.Header{ORCAHeader: {d.Input}})
+				if !ok || c.offer(o, at) == nil {
+					return "of no use\n"
+				}
 			case "fail":
 				c.fail(errors.New("no answer"))
 			case "reset":
@@ -103,6 +110,12 @@ func render(s *Snapshot, now time.Time, only []string) string {
 		fmt.Fprintf(&b, ": %s", s.Err)
 	}
 	b.WriteByte('\n')
+	if s.LifeWhy != "" {
+		fmt.Fprintf(&b, "another engine: %s\n", s.LifeWhy)
+	}
+	for _, c := range s.Conditions {
+		fmt.Fprintf(&b, "%s: %s\n", c.Code, c.Text)
+	}
 	for _, sig := range s.All(now) {
 		if only != nil && !slices.Contains(only, string(sig.Name)) {
 			continue

@@ -17,7 +17,8 @@ type point struct {
 // history keeps the counters of past scrapes of one engine life, thinned, oldest first.
 type history struct {
 	points []point
-	last   counters
+	// last is what each series was last seen at, also of those that the last page lacked.
+	last counters
 }
 
 // Thinning and keeping: the longest window needs a point about as old as itself, and no point closer than this
@@ -41,7 +42,7 @@ func (h *history) fell(now counters) bool {
 
 // add records a page's counters.
 func (h *history) add(at time.Time, now counters) {
-	h.last = now
+	h.note(now)
 	if n := len(h.points); n > 0 && at.Sub(h.points[n-1].at) < pointGap {
 		return
 	}
@@ -50,6 +51,25 @@ func (h *history) add(at time.Time, now counters) {
 		keep++
 	}
 	h.points = append(h.points[keep:len(h.points):len(h.points)], point{at: at, values: now})
+}
+
+// note takes a page as the last one seen. Where a counter has lost a series since, its past is of no use any more: measured from
+// it, no growth could be told for as long as the window reaches back.
+func (h *history) note(now counters) {
+	if h.last == nil {
+		h.last = counters{}
+	}
+	for name, shares := range now {
+		for key := range h.last[name] {
+			if _, still := shares[key]; !still {
+				for _, p := range h.points {
+					delete(p.values, name)
+				}
+				break
+			}
+		}
+		h.last[name] = shares
+	}
 }
 
 // growth tells by how much a counter, summed over its shares, grew within about the window before at, and over

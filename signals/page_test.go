@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -200,6 +201,37 @@ func essence(page []byte) []byte {
 	return out
 }
 
+// Whatever pages follow each other, sums never come of fewer ranks than were there, and a life never takes back what it counted.
+func FuzzLives(f *testing.F) {
+	f.Add("vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 1\n", "vllm:num_requests_running{engine=\"1\"} 1\n")
+	f.Add("process_start_time_seconds 1e9\nvllm:prompt_tokens_total 5\n", "process_start_time_seconds 2e9\nvllm:prompt_tokens_total 9\n")
+	f.Add("vllm:generation_tokens_total{engine=\"0\",model_name=\"a\"} 5\nvllm:generation_tokens_created 1e9\n", "vllm:generation_tokens_total{engine=\"0\",model_name=\"b\"} 4\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		c := newCore(5*time.Second, 5*time.Second)
+		var life uint64
+		var counted float64
+		for i, body := range []string{a, b, a, b, b} {
+			at := epoch.Add(time.Duration(i) * time.Second)
+			snap := c.absorb(scraped{body: []byte(body), at: at})
+			if snap.Life == life && snap.Failures == 0 {
+				if n, known := snap.TokensTotal(); known && n < counted && !strings.Contains(a+b, "{") {
+					t.Fatalf("%g tokens after %g in one life", n, counted)
+				} else if known {
+					counted = n
+				}
+			} else {
+				counted = 0
+			}
+			life = snap.Life
+			for _, cond := range snap.Conditions {
+				if cond.Text == "" || cond.Code == MixedEngines && snap.Get(Running, at).Present() {
+					t.Fatalf("condition %+v with running %+v", cond, snap.Get(Running, at))
+				}
+			}
+		}
+	})
+}
+
 // Whatever bytes come, a reading that is present is a number that its unit allows.
 func FuzzAbsorb(f *testing.F) {
 	f.Add(essence(realPage(f)), false)
@@ -240,4 +272,38 @@ func BenchmarkAbsorb(b *testing.B) {
 		at = at.Add(100 * time.Millisecond)
 		c.absorb(scraped{body: body, at: at, load: 12})
 	}
+}
+
+func TestLoadReportsThatCannotBeUsed(t *testing.T) {
+	for _, text := range []string{
+		"", "TEXT", "JSON", "TEXT named_metrics.kv_cache_usage_perc", "TEXT named_metrics.kv_cache_usage_perc=NaN",
+		"TEXT named_metrics.kv_cache_usage_perc=-0.1, named_metrics.num_requests_waiting=-1", "TEXT named_metrics.kv_cache_usage_perc=1.5",
+		"TEXT named_metrics.other=0.5, cpu_utilization=0.3", `JSON {"named_metrics": {"kv_cache_usage_perc": "0.5"}}`, "JSON {", "BIN AAAA",
+		"TEXT named_metrics.kv_cache_usage_perc=0.5" + strings.Repeat(" ", maxORCA),
+	} {
+		if o, ok := ParseORCA(http.Header{ORCAHeader: {text}}); ok {
+			t.Errorf("%.80q is read as %+v", text, o)
+		}
+	}
+	if _, ok := ParseORCA(http.Header{}); ok {
+		t.Error("a report was read where there is none")
+	}
+}
+
+func FuzzORCA(f *testing.F) {
+	f.Add("TEXT named_metrics.kv_cache_usage_perc=0.4, named_metrics.num_requests_waiting=2.0")
+	f.Add(`JSON {"named_metrics": {"kv_cache_usage_perc": 0.0, "num_requests_waiting": 0.0}}`)
+	f.Add("text kv_cache_usage_perc=1e-3,kv_cache_usage_perc=0.9")
+	f.Fuzz(func(t *testing.T, text string) {
+		o, ok := ParseORCA(http.Header{ORCAHeader: {text}})
+		if o.KVUsed != nil && !(*o.KVUsed >= 0 && *o.KVUsed <= 1) {
+			t.Errorf("%q: KV use %g", text, *o.KVUsed)
+		}
+		if o.Waiting != nil && !(*o.Waiting >= 0) {
+			t.Errorf("%q: waiting %g", text, *o.Waiting)
+		}
+		if ok && o.KVUsed == nil && o.Waiting == nil {
+			t.Errorf("%q is a report without numbers", text)
+		}
+	})
 }

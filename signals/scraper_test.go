@@ -180,6 +180,67 @@ func TestScraperIsSlowWhenIdleAndQuickUnderLoad(t *testing.T) {
 	})
 }
 
+// With load but room to spare no reading changes a decision, and the engine is left alone; the moment it fills up, it is not.
+func TestScraperIsCalmWhileThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeEngine{page: good}
+		var pressed atomic.Bool
+		b := startScraper(t, f, func(o *ScraperOptions) { o.Pressed = pressed.Load })
+		b.load.Store(1)
+		pass(2 * time.Second)
+		before := f.count()
+		pass(10 * time.Second)
+		if n := f.count() - before; n < 19 || n > 21 {
+			t.Errorf("%d scrapes in ten seconds of load without pressure, want 20", n)
+		}
+		before = f.count()
+		pressed.Store(true)
+		pass(time.Second)
+		if n := f.count() - before; n < 9 || n > 11 {
+			t.Errorf("%d scrapes in the first second of pressure, want about 10", n)
+		}
+		b.stop()
+	})
+}
+
+// Ages are measured on the monotonic clock, so that a step of the wall clock makes nothing fresh or stale.
+func TestTimesOfReadingsAreMonotonic(t *testing.T) {
+	f := &fakeEngine{page: func() (*http.Response, error) {
+		return answer(200, "vllm:num_requests_running 3\nvllm:kv_cache_usage_perc 0.5\n"), nil
+	}}
+	s := NewScraper(ScraperOptions{Transport: f, URL: "http://engine/metrics"})
+	if snap, _ := s.scrape(t.Context()); snap == nil || snap.Failures > 0 {
+		t.Fatalf("the scrape failed: %+v", snap)
+	}
+	kv := 0.25
+	s.Offer(ORCA{KVUsed: &kv, Ranks: 1}, time.Now())
+	snap := s.Snapshot()
+	for what, at := range map[string]time.Time{
+		"the snapshot": snap.At, "running": snap.Get(Running, time.Now()).At, "a load report": snap.Get(KVUsed, time.Now()).At,
+	} {
+		if !strings.Contains(at.String(), "m=") {
+			t.Errorf("the time of %s (%s) has no monotonic reading", what, at)
+		}
+	}
+	if got := snap.Get(KVUsed, time.Now()); got.Value != kv || got.Source != orcaSource {
+		t.Errorf("KV use is %+v; want that of the load report", got)
+	}
+}
+
+// What an answer of the old engine says must not outlive the engine.
+func TestLoadReportOfAnEngineThatWasReplaced(t *testing.T) {
+	f := &fakeEngine{page: func() (*http.Response, error) { return answer(200, "vllm:kv_cache_usage_perc 0.5\n"), nil }}
+	told := 0
+	s := NewScraper(ScraperOptions{Transport: f, URL: "http://engine/metrics", OnSnapshot: func(*Snapshot) { told++ }})
+	s.scrape(t.Context())
+	s.Reset()
+	kv := 0.01
+	s.Offer(ORCA{KVUsed: &kv, Ranks: 1}, time.Now())
+	if got := s.Snapshot().Get(KVUsed, time.Now()); got.Present() || told > 0 {
+		t.Errorf("KV use is %+v, told %d times; want nothing known of the new engine", got, told)
+	}
+}
+
 // A page that takes the engine long is asked for less often.
 func TestScraperSparesASlowEngine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -116,6 +116,12 @@ type Snapshot struct {
 	Version string
 	// Life grows by one each time counters went backwards or the engine was replaced.
 	Life uint64
+	// LifeWhy says what showed that this life is another one than before, "" for the first and after Reset.
+	LifeWhy string
+	// Models are the names that the engine's gauges carry, sorted; none while unknown. It must not be changed.
+	Models []string
+	// Conditions are what keeps the last page from being believed as it stands; none is the rule. It must not be changed.
+	Conditions []Condition
 	// Failures counts scrapes that failed in a row up to now; Err says how the last one failed, "" when it was good.
 	Failures int
 	Err      string

@@ -184,6 +184,9 @@ func (r recipe) labelText() string {
 // theirs is declared as false. All other lines of a page are skipped unread.
 func wantedNames() map[string]bool {
 	want := map[string]bool{startTimeName: true}
+	for _, name := range createdNames() {
+		want[name] = true
+	}
 	for _, recipes := range table {
 		for _, r := range recipes {
 			for _, name := range append(append([]string(nil), r.names...), r.plus...) {
