@@ -174,6 +174,9 @@ func (a *arrival) settlement() admission.Settlement {
 	if r.Usage.CompletionTokens != nil {
 		s.CompletionTokens = *r.Usage.CompletionTokens
 	}
+	if r.Usage.CachedTokens != nil {
+		s.CachedTokens = *r.Usage.CachedTokens
+	}
 	if !a.ep.Generates() && r.Usage.PromptTokens != nil {
 		// Embeddings and the like produce no tokens and say nothing of them.
 		s.Estimated = false

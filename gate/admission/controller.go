@@ -20,6 +20,7 @@ type Controller struct {
 	tickets ticketBook
 	hold    holdQueue
 	counts  counts
+	cached  cachedBook
 
 	snap *signals.Snapshot
 	// prevAt is when the good scrape before snap was sent; zero when there was none.
@@ -52,13 +53,16 @@ type counts struct {
 // engineFacts is what was told about the engine when it became ready; 0 where not known.
 type engineFacts struct {
 	slots, kvCapacity, maxModelLen int
-	at                             time.Time
+	// kvTold is true when the engine itself said its capacity as it started.
+	kvTold bool
+	at     time.Time
 }
 
 // SetEngine tells what an engine that became ready said about itself; 0 where it said nothing. It takes effect with
 // the next decision.
 func (c *Controller) SetEngine(now time.Time, slots, kvCapacityTokens, maxModelLen int) {
-	c.engine = engineFacts{slots: max(0, slots), kvCapacity: max(0, kvCapacityTokens), maxModelLen: max(0, maxModelLen), at: now}
+	c.engine = engineFacts{slots: max(0, slots), kvCapacity: max(0, kvCapacityTokens), maxModelLen: max(0, maxModelLen),
+		kvTold: kvCapacityTokens > 0, at: now}
 	if c.engine.slots == 0 {
 		c.engine.slots = c.cfg.Slots
 	}
@@ -303,6 +307,7 @@ func (c *Controller) Settle(now time.Time, s Settlement) ([]Verdict, error) {
 		c.rate.ended(f.est.seqs)
 	}
 	c.est.learn(f.est, s)
+	c.cached.note(now, s)
 	c.books.remove(now, f, ran)
 	c.counts.settled++
 	return c.pump(now), nil

@@ -268,9 +268,10 @@ func (c *Controller) read(n signals.Name, now time.Time) signals.Signal {
 	return sig
 }
 
-// kvCapacity is what the latest scrape says, else what was told at start; it does not age.
+// kvCapacity is what the engine said as it started, else what the latest scrape says, else what was configured; it does not age.
+// A scrape comes second because its blocks times their size are not the capacity of a hybrid model.
 func (c *Controller) kvCapacity() signals.Signal {
-	if sig := c.snap.Get(signals.KVCapacity, c.engine.at); sig.Present() && sig.Value > 0 {
+	if sig := c.snap.Get(signals.KVCapacity, c.engine.at); !c.engine.kvTold && sig.Present() && sig.Value > 0 {
 		sig.State, sig.Why = signals.Live, ""
 		return sig
 	}

@@ -69,7 +69,9 @@ type Settlement struct {
 	// PromptTokens and CompletionTokens as the engine said, or as counted when Estimated.
 	PromptTokens     int
 	CompletionTokens int
-	Estimated        bool
+	// CachedTokens is the part of PromptTokens that the engine said came from its prefix cache; 0 also when it did not say.
+	CachedTokens int
+	Estimated    bool
 }
 
 // Reservation is one request in flight, for Dump.

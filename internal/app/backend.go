@@ -91,7 +91,7 @@ func (a *instance) Pools() []ui.PoolBackend {
 	class := a.o.Config.Classes[a.o.Config.DefaultClass]
 	return []ui.PoolBackend{{
 		Model: p.name, Aliases: p.config.Aliases, Engine: p.engine, Restart: p.engine.Restart,
-		Snapshot: p.scraper.Snapshot, ScrapeInterval: p.scraper.Interval,
+		Snapshot: p.snapshot, ScrapeInterval: p.scraper.Interval,
 		Digest: func(_ time.Time, d admission.Depth) admission.Digest { return p.admission.Dump(d) },
 		GPU:    p.gpu, Serving: p.serving,
 		Journal: p.journal, Policy: p.store, SLOTTFT: class.TTFT, SLOTPOT: class.TPOT,

@@ -17,7 +17,7 @@ import (
 func (p *pool) inFlight() int { return p.admission.Dump(admission.Totals).InFlight }
 
 func (p *pool) onSnapshot(s *signals.Snapshot) {
-	p.admission.Observe(s)
+	p.admission.Observe(p.amended(s))
 	p.watchGhosts()
 	select {
 	case p.scraped <- struct{}{}:
@@ -280,14 +280,9 @@ func (p *pool) configureEngine(st supervisor.Status, snap *signals.Snapshot) {
 	if slots == 0 {
 		slots = st.Slots
 	}
-	capacity := st.KVCapacityTokens
-	if capacity == 0 {
-		if s := snap.Get(signals.KVCapacity, time.Now()); s.Present() {
-			capacity = int(s.Value)
-		}
-	}
+	p.checkCapacity(st.KVCapacityTokens, snap)
 	p.admission.With(func(now time.Time, _ admission.Controlling) {
-		p.controller.SetEngine(now, slots, capacity, st.MaxModelLen)
+		p.controller.SetEngine(now, slots, st.KVCapacityTokens, st.MaxModelLen)
 		p.controller.SetQueueLimit(now, queueLimit(p.config.Engine.Args, slots))
 	})
 }

@@ -198,7 +198,7 @@ func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
 // newStore puts the first policy in place as revision one of the history.
 func (p *pool) newStore(compiled *policy.Compiled, file, stateDir string) {
 	p.store = &policyStore{
-		pool: p.name, admission: p.admission, snapshot: p.scraper.Snapshot, journal: p.journal,
+		pool: p.name, admission: p.admission, snapshot: p.snapshot, journal: p.journal,
 		lastGood: filepath.Join(stateDir, "policy.last-good.yaml"), clock: time.Now, logger: p.logger,
 	}
 	first := &revision{compiled: compiled, info: api.PolicyInfo{Name: compiled.Policy.Name(), Rev: compiled.Rev, File: file, At: time.Now(), Source: "start"}}
@@ -220,7 +220,7 @@ func (p *pool) close() {
 func (p *pool) gatePool() *gate.Pool {
 	return &gate.Pool{
 		Model: p.name, Aliases: p.config.Aliases, EngineModel: p.engineModel, Engine: p.engine,
-		Snapshot: p.scraper.Snapshot, Admission: p.admission, Journal: p.journal,
+		Snapshot: p.snapshot, Admission: p.admission, Journal: p.journal,
 	}
 }
 
