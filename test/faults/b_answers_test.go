@@ -208,8 +208,10 @@ func TestEngineWhoseQueueMustNotOverflowIsNeverFilled(t *testing.T) {
 func TestHungEngineThatSaysItIsIdleIsRestarted(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.SGLang, faults: []string{"queue-hang"}, args: []string{"--max-num-seqs", "2", "--max-queued-requests", "2"}, policy: admitAll,
-		config: func(c *config.Config) { c.Engine.StallAfter, c.Engine.StopGrace, c.Engine.DrainTimeout = time.Second, time.Second, time.Second },
+		face: sim.SGLang, faults: []string{"queue-hang"}, args: []string{"--max-num-seqs", "2", "--max-queued-requests", "2"}, policy: admitAll, patience: eager,
+		config: func(c *config.Config) {
+			c.Engine.StallAfter, c.Engine.StopGrace, c.Engine.DrainTimeout = time.Second, time.Second, time.Second
+		},
 	}).ready()
 	overflow(r, 5)
 	answers := burst(r, 2, 30, true)
