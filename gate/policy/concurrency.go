@@ -26,8 +26,12 @@ type inFlightRule struct{ max int }
 func (c inFlightRule) name() string   { return "in_flight" }
 func (c inFlightRule) limit() float64 { return float64(c.max) }
 
+func (c inFlightRule) after(r Request, s *State) int { return s.InFlight + s.Promised + r.Sequences }
+
+func (c inFlightRule) passes(r Request, s *State) bool { return c.after(r, s) <= c.max }
+
 func (c inFlightRule) eval(r Request, s State) finding {
-	after := s.InFlight + s.Promised + r.Sequences
+	after := c.after(r, &s)
 	f := finding{step: Step{Result: Pass, Margin: float64(c.max - after), Inputs: []Input{
 		ledgerInput("in_flight", float64(s.InFlight), signals.UnitRequests),
 		ledgerInput("promised", float64(s.Promised), signals.UnitRequests),

@@ -11,6 +11,8 @@ import (
 type rule interface {
 	name() string
 	limit() float64
+	// passes reports whether eval would let the request through. It allocates nothing.
+	passes(Request, *State) bool
 	eval(Request, State) finding
 }
 
@@ -36,6 +38,20 @@ func (p *ruled) Name() string { return p.policy }
 
 // Needs implements Policy.
 func (p *ruled) Needs() []Need { return append([]Need(nil), p.needs...) }
+
+// Admits implements Policy.
+func (p *ruled) Admits(r Request, s *State) bool {
+	r.Sequences = max(r.Sequences, 1)
+	if len(p.rules) > 0 && p.nothingToDo(s) {
+		return true
+	}
+	for _, q := range p.rules {
+		if !q.passes(r, s) {
+			return false
+		}
+	}
+	return true
+}
 
 // Decide implements Policy: the first rule that fails decides, the others are listed as not evaluated.
 func (p *ruled) Decide(r Request, s State) Decision {
@@ -85,19 +101,8 @@ func (p *ruled) summary(trace []Step) string {
 // the ledger's value, which at nothing in flight is as sure as knowledge gets (vllm-project/vllm#29928: after
 // all requests were aborted the gauges froze at 99 % for good, and a router that believed them never sent again).
 func (p *ruled) idle(s State) (Step, bool) {
-	if s.InFlight != 0 {
+	if !p.nothingToDo(&s) {
 		return Step{}, false
-	}
-	for _, sig := range []signals.Signal{s.Running, s.Waiting} {
-		if usable(sig) {
-			if sig.Value > 0 {
-				return Step{}, false
-			}
-			continue
-		}
-		if p.onStale != StaleLedger {
-			return Step{}, false
-		}
 	}
 	return Step{
 		Rule:   "idle",
@@ -107,13 +112,24 @@ func (p *ruled) idle(s State) (Step, bool) {
 	}, true
 }
 
+func (p *ruled) nothingToDo(s *State) bool {
+	return s.InFlight == 0 && p.atRest(&s.Running) && p.atRest(&s.Waiting)
+}
+
+func (p *ruled) atRest(sig *signals.Signal) bool {
+	if usable(sig.State) {
+		return !(sig.Value > 0)
+	}
+	return p.onStale == StaleLedger
+}
+
 func skipped(q rule) Step {
 	return Step{Rule: q.name(), Text: "not evaluated: an earlier step had decided", Limit: q.limit(), Result: NotEvaluated}
 }
 
 // usable reports whether a signal's value may be compared.
-func usable(s signals.Signal) bool {
-	return s.State == signals.Live || s.State == signals.Flat || s.State == signals.Contradicted
+func usable(s signals.State) bool {
+	return s == signals.Live || s == signals.Flat || s == signals.Contradicted
 }
 
 // source says where the number that a rule compares came from.
@@ -126,35 +142,46 @@ const (
 	refuse                   // no number; the step refuses
 )
 
-// judgeBy says how a signal is to be used under this setting, and why when not simply as it is.
+// sourceOf says how a signal in this state is to be used under this setting.
 //
 //	live          the signal
 //	flat          ledger: the larger of signal and ledger (the caller compares); else the signal
 //	contradicted  refuse: refuse; else the signal, whose value is already the ledger's: it never opens the gate
 //	stale, missing  as the setting says
+func (o OnStale) sourceOf(s signals.State) source {
+	switch {
+	case usable(s) && (s != signals.Contradicted || o != StaleRefuse):
+		return fromSignal
+	case o == StaleRefuse:
+		return refuse
+	case o == StaleAdmit:
+		return passOver
+	}
+	return fromLedger
+}
+
+// judgeBy is sourceOf, and why when the signal is not simply used as it is.
 func (o OnStale) judgeBy(s signals.Signal) (src source, note string) {
+	src = o.sourceOf(s.State)
 	switch s.State {
 	case signals.Live:
-		return fromSignal, ""
+		return src, ""
 	case signals.Flat:
-		return fromSignal, fmt.Sprintf("%s has not moved although load has", s.Name)
+		return src, fmt.Sprintf("%s has not moved although load has", s.Name)
 	case signals.Contradicted:
-		if o == StaleRefuse {
-			return refuse, fmt.Sprintf("%s contradicts the ledger (%s) and on_stale is refuse", s.Name, s.Why)
+		if src == refuse {
+			return src, fmt.Sprintf("%s contradicts the ledger (%s) and on_stale is refuse", s.Name, s.Why)
 		}
-		return fromSignal, fmt.Sprintf("%s contradicts the ledger (%s): the ledger's value is used", s.Name, s.Why)
+		return src, fmt.Sprintf("%s contradicts the ledger (%s): the ledger's value is used", s.Name, s.Why)
 	}
-	state := s.State
-	if state == "" {
-		state = signals.Missing
+	switch state := stateOf(s); src {
+	case refuse:
+		return src, fmt.Sprintf("%s is %s and on_stale is refuse", s.Name, state)
+	case passOver:
+		return src, fmt.Sprintf("%s is %s and on_stale is admit", s.Name, state)
+	default:
+		return src, fmt.Sprintf("%s is %s: judged by the ledger", s.Name, state)
 	}
-	switch o {
-	case StaleRefuse:
-		return refuse, fmt.Sprintf("%s is %s and on_stale is refuse", s.Name, state)
-	case StaleAdmit:
-		return passOver, fmt.Sprintf("%s is %s and on_stale is admit", s.Name, state)
-	}
-	return fromLedger, fmt.Sprintf("%s is %s: judged by the ledger", s.Name, state)
 }
 
 // unusableStep ends a step that has no number: passed over or refused, as src says.

@@ -28,20 +28,31 @@ const rounding = 1e-9
 func (k kvRule) name() string   { return "kv_used" }
 func (k kvRule) limit() float64 { return k.max }
 
-func (k kvRule) eval(r Request, s State) finding {
-	src, note := k.onStale.judgeBy(s.KVUsed)
-	capacity := capacityOf(s)
-	if src == fromLedger && capacity <= 0 {
-		note = fmt.Sprintf("%s is %s and the KV capacity is not known, so the ledger cannot judge it", signals.KVUsed, stateOf(s.KVUsed))
-		src = refuse
-		if k.blindPasses {
-			src = passOver
-		}
-	}
+func (k kvRule) passes(r Request, s *State) bool {
+	src, _ := k.sourceOf(s)
 	if src == passOver || src == refuse {
-		return unusableStep(s.KVUsed, s, src, note)
+		return src == passOver
 	}
-	now, need := s.KVUsed.Value, 0.0
+	now, need := k.use(r, s, src)
+	return now+need <= k.max+rounding
+}
+
+// sourceOf says what the rule compares; blind is true when that is the ledger, which cannot judge without a capacity.
+func (k kvRule) sourceOf(s *State) (src source, blind bool) {
+	src = k.onStale.sourceOf(s.KVUsed.State)
+	if src != fromLedger || capacityOf(s) > 0 {
+		return src, false
+	}
+	if k.blindPasses {
+		return passOver, true
+	}
+	return refuse, true
+}
+
+// use is the fraction of the cache in use, and that which the request needs.
+func (k kvRule) use(r Request, s *State, src source) (now, need float64) {
+	capacity := capacityOf(s)
+	now = s.KVUsed.Value
 	if capacity > 0 {
 		need = float64(r.PromptTokens) / capacity
 	}
@@ -51,7 +62,20 @@ func (k kvRule) eval(r Request, s State) finding {
 			now, need = led, float64(r.PromptTokens+r.OutputTokens)/capacity
 		}
 	}
-	return k.compare(now, need, capacity, r, s, note)
+	return now, need
+}
+
+func (k kvRule) eval(r Request, s State) finding {
+	_, note := k.onStale.judgeBy(s.KVUsed)
+	src, blind := k.sourceOf(&s)
+	if blind {
+		note = fmt.Sprintf("%s is %s and the KV capacity is not known, so the ledger cannot judge it", signals.KVUsed, stateOf(s.KVUsed))
+	}
+	if src == passOver || src == refuse {
+		return unusableStep(s.KVUsed, s, src, note)
+	}
+	now, need := k.use(r, &s, src)
+	return k.compare(now, need, capacityOf(&s), r, s, note)
 }
 
 func (k kvRule) compare(now, need, capacity float64, r Request, s State, note string) finding {
@@ -82,7 +106,7 @@ func (k kvRule) compare(now, need, capacity float64, r Request, s State, note st
 }
 
 // capacityOf is the KV capacity in tokens, 0 when not known. A capacity does not age.
-func capacityOf(s State) float64 {
+func capacityOf(s *State) float64 {
 	if s.KVCapacity.Present() && s.KVCapacity.Value > 0 {
 		return s.KVCapacity.Value
 	}

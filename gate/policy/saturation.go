@@ -42,12 +42,26 @@ func (q saturationRule) limit() float64 { return q.max }
 type term struct {
 	value float64
 	src   source
-	note  string
+	// blind is true where the ledger would have to judge KV and knows no capacity.
+	blind bool
 }
 
-func (q saturationRule) waiting(s State) term {
-	t := term{}
-	t.src, t.note = q.onStale.judgeBy(s.Waiting)
+func (t term) missing() bool { return t.src == passOver }
+
+// passes implements rule.
+func (q saturationRule) passes(_ Request, s *State) bool {
+	w, k := q.waiting(s), q.kv(s)
+	switch {
+	case w.src == refuse || k.src == refuse:
+		return false
+	case w.missing() && k.missing():
+		return true
+	}
+	return max(w.value, k.value) < q.max
+}
+
+func (q saturationRule) waiting(s *State) term {
+	t := term{src: q.onStale.sourceOf(s.Waiting.State)}
 	switch t.src {
 	case fromSignal:
 		t.value = (s.Waiting.Value + float64(s.Promised)) / q.waitingScale
@@ -57,9 +71,8 @@ func (q saturationRule) waiting(s State) term {
 	return t
 }
 
-func (q saturationRule) kv(s State) term {
-	t := term{}
-	t.src, t.note = q.onStale.judgeBy(s.KVUsed)
+func (q saturationRule) kv(s *State) term {
+	t := term{src: q.onStale.sourceOf(s.KVUsed.State)}
 	capacity := capacityOf(s)
 	switch {
 	case t.src == fromSignal:
@@ -67,24 +80,29 @@ func (q saturationRule) kv(s State) term {
 	case t.src == fromLedger && capacity > 0:
 		t.value = float64(s.ReservedTokens) / capacity / q.kvScale
 	case t.src == fromLedger:
-		t.src, t.note = passOver, "kv_used cannot be judged by the ledger without a KV capacity: left out"
+		t.src, t.blind = passOver, true
 	}
 	return t
 }
 
 func (q saturationRule) eval(_ Request, s State) finding {
-	w, k := q.waiting(s), q.kv(s)
+	w, k := q.waiting(&s), q.kv(&s)
+	_, wNote := q.onStale.judgeBy(s.Waiting)
+	_, kNote := q.onStale.judgeBy(s.KVUsed)
+	if k.blind {
+		kNote = "kv_used cannot be judged by the ledger without a KV capacity: left out"
+	}
 	if w.src == refuse {
-		return unusableStep(s.Waiting, s, refuse, w.note)
+		return unusableStep(s.Waiting, s, refuse, wNote)
 	}
 	if k.src == refuse {
-		return unusableStep(s.KVUsed, s, refuse, k.note)
+		return unusableStep(s.KVUsed, s, refuse, kNote)
 	}
-	if w.src == passOver && k.src == passOver {
-		return unusableStep(s.Waiting, s, passOver, w.note)
+	if w.missing() && k.missing() {
+		return unusableStep(s.Waiting, s, passOver, wNote)
 	}
 	v := max(w.value, k.value)
-	f := finding{step: Step{Result: Pass, Margin: q.max - v, Note: joinNotes(w.note, k.note), Inputs: []Input{
+	f := finding{step: Step{Result: Pass, Margin: q.max - v, Note: joinNotes(wNote, kNote), Inputs: []Input{
 		signalInput(s.Waiting, s), signalInput(s.KVUsed, s),
 		ledgerInput("promised", float64(s.Promised), signals.UnitRequests),
 		paramInput("waiting_scale", q.waitingScale, signals.UnitRequests), paramInput("kv_scale", q.kvScale, signals.UnitFraction),

@@ -135,6 +135,9 @@ type Policy interface {
 	Needs() []Need
 	// Decide judges one request. Pure.
 	Decide(Request, State) Decision
+	// Admits reports whether Decide would answer Admit. Pure; it allocates nothing, so that who admits need not say why
+	// until somebody asks.
+	Admits(Request, *State) bool
 }
 
 // OnStale is what a policy does when a signal it reads is not usable.

@@ -26,19 +26,30 @@ type waitingRule struct {
 func (w waitingRule) name() string   { return "waiting" }
 func (w waitingRule) limit() float64 { return float64(w.max) }
 
+func (w waitingRule) passes(r Request, s *State) bool {
+	src := w.onStale.sourceOf(s.Waiting.State)
+	return src == passOver || src != refuse && w.after(r, s, src) <= w.max
+}
+
+// after is the queue as it would be with the request.
+func (w waitingRule) after(r Request, s *State, src source) int {
+	byLedger := queueAfter(ledgerWaiting(s), s.InFlight, r, s)
+	if src != fromSignal {
+		return byLedger
+	}
+	after := queueAfter(whole(s.Waiting.Value), runningOf(s), r, s)
+	if s.Waiting.State == signals.Flat && w.onStale == StaleLedger {
+		return max(after, byLedger)
+	}
+	return after
+}
+
 func (w waitingRule) eval(r Request, s State) finding {
 	src, note := w.onStale.judgeBy(s.Waiting)
 	if src == passOver || src == refuse {
 		return unusableStep(s.Waiting, s, src, note)
 	}
-	byLedger := queueAfter(ledgerWaiting(s), s.InFlight, r, s)
-	after := byLedger
-	if src == fromSignal {
-		after = queueAfter(whole(s.Waiting.Value), runningOf(s), r, s)
-		if s.Waiting.State == signals.Flat && w.onStale == StaleLedger {
-			after = max(after, byLedger)
-		}
-	}
+	after := w.after(r, &s, src)
 	f := finding{step: Step{Inputs: w.inputs(r, s, src), Note: note, Margin: float64(w.max - after), Result: Pass}}
 	if after <= w.max {
 		f.step.Text = fmt.Sprintf("%d would wait inside the engine, limit %d", after, w.max)
@@ -67,7 +78,7 @@ func (w waitingRule) inputs(r Request, s State, src source) []Input {
 	return append(in, ledgerInput("sequences", float64(r.Sequences), signals.UnitRequests))
 }
 
-func queueAfter(waiting, running int, r Request, s State) int {
+func queueAfter(waiting, running int, r Request, s *State) int {
 	if waiting > 0 {
 		return waiting + s.Promised + r.Sequences
 	}
@@ -81,7 +92,7 @@ func queueAfter(waiting, running int, r Request, s State) int {
 }
 
 // ledgerWaiting is the engine's queue as far as the gate's own books can tell.
-func ledgerWaiting(s State) int {
+func ledgerWaiting(s *State) int {
 	if s.Slots > 0 {
 		return max(0, s.InFlight-s.Slots)
 	}
@@ -89,8 +100,8 @@ func ledgerWaiting(s State) int {
 }
 
 // runningOf is the fused running number, or what the ledger has in flight when that is not usable.
-func runningOf(s State) int {
-	if usable(s.Running) {
+func runningOf(s *State) int {
+	if usable(s.Running.State) {
 		return whole(s.Running.Value)
 	}
 	return s.InFlight
