@@ -41,7 +41,10 @@ func (s *Server) overflow(ctx context.Context, bad *apiError) (answered bool) {
 		s.faults.trip(FaultQueueHang)
 		// Wakes the owner of the model, which stands still from now on; a closed one does so already.
 		_ = s.driver.do(func() {})
-		<-ctx.Done()
+		select {
+		case <-ctx.Done():
+		case <-s.driver.quit:
+		}
 		return false
 	}
 	return !s.faults.on(FaultLate503) || wait(ctx, s.driver.real(lateRefusal)) == nil
