@@ -103,7 +103,12 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 		c.noteTicket(p, bad, returned)
 	}
 	v.State = c.state(now, c.promisedTo(now, returned))
-	d := c.within(c.policy.Policy.Decide(requestOf(a, est), v.State), est, v.State)
+	r := requestOf(a, est)
+	if c.plain(a, est, r, &v.State) {
+		v.judge, v.request = c.policy.Policy, r
+		return c.admit(now, v, a, est, policy.Decision{Verdict: policy.Admit, Reason: reason.OK}, p)
+	}
+	d := c.within(c.policy.Policy.Decide(r, v.State), est, v.State)
 	why := d.Message
 	if first := c.hold.ahead(returned); first != nil && d.Verdict == policy.Admit {
 		d, why = behind(d, first, c.hold.len()), first.why
@@ -120,6 +125,11 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 		return v
 	}
 	return c.refuse(now, v, a, est, d, p, returned)
+}
+
+// plain reports whether a request is admitted with nothing to be said about it.
+func (c *Controller) plain(a Arrival, est estimate, r policy.Request, s *policy.State) bool {
+	return !a.DryRun && c.hold.len() == 0 && c.policy.Policy.Admits(r, s) && !c.beyondQueue(est, s)
 }
 
 func (c *Controller) noteTicket(p *promise, bad, returned bool) {
@@ -328,7 +338,8 @@ func (c *Controller) Observe(now time.Time, snap *signals.Snapshot) []Verdict {
 	if better {
 		c.books.observed(snap.At)
 		c.learnFromScrape(now)
-		c.noteGhosts(now, c.prevAt)
+		tokens, counted := snap.TokensTotal()
+		c.noteGhosts(now, c.prevAt, tokens, counted)
 	}
 	return c.pump(now)
 }

@@ -23,10 +23,9 @@ type ghosts struct {
 	grewAt  time.Time
 }
 
-// noteGhosts looks for ghosts in a new scrape; prev is when the one before it was sent.
-func (c *Controller) noteGhosts(now, prev time.Time) {
+// noteGhosts looks for ghosts in a new scrape, which counted so many tokens; prev is when the one before it was sent.
+func (c *Controller) noteGhosts(now, prev time.Time, tokens float64, counted bool) {
 	at, g := c.snap.At, &c.ghosts
-	tokens, counted := c.snap.TokensTotal()
 	nobody := c.books.seqs == 0 && !prev.IsZero() && c.books.lastEnd.Add(endingGrace).Before(prev)
 	if counted && g.counted && tokens > g.tokens && nobody {
 		g.grewAt = at
