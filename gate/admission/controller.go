@@ -40,6 +40,8 @@ type Controller struct {
 	closedSlot time.Time
 	// leaving is the number of sequences held that are about to be let go.
 	leaving int
+	// seen is what the policy is shown; here, so that showing it allocates nothing.
+	seen policy.State
 	// wakeAt asks for a Tick although no deadline is near: a first token may have made room.
 	wakeAt time.Time
 }
@@ -104,7 +106,7 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 	}
 	v.State = c.state(now, c.promisedTo(now, returned))
 	r := requestOf(a, est)
-	if c.plain(a, est, r, &v.State) {
+	if c.seen = v.State; c.plain(a, est, r, &c.seen) {
 		v.judge, v.request = c.policy.Policy, r
 		return c.admit(now, v, a, est, policy.Decision{Verdict: policy.Admit, Reason: reason.OK}, p)
 	}

@@ -59,18 +59,19 @@ func (e estimate) reserved() int { return e.prompt + e.output }
 type estimator struct {
 	mediaTokens int
 	correction  float64
-	ratios      []float64
-	next        int
-	errors      []float64
-	nextError   int
-	output      float64
-	outputs     int
+	ratios      ranked
+	errors      ranked
+	// signed are the errors of errors with their signs, in the same order.
+	signed  []float64
+	output  float64
+	outputs int
 }
 
 func newEstimator(cfg Config) estimator {
 	e := estimator{mediaTokens: cfg.MediaTokens, correction: 1, output: float64(cfg.DefaultOutputTokens), outputs: outputPrior}
+	e.ratios.most, e.errors.most = pairWindow, errorWindow
 	for range priorPairs {
-		e.ratios = append(e.ratios, 1)
+		e.ratios.add(1)
 	}
 	return e
 }
@@ -140,10 +141,10 @@ func (e *estimator) leastPrompt(f dialect.Facts) int {
 
 // margin is how far below an estimate the truth may lie.
 func (e *estimator) margin() float64 {
-	if len(e.errors) < pairsForMargin {
+	if len(e.errors.sorted) < pairsForMargin {
 		return coldMargin
 	}
-	return min(mostMargin, max(leastMargin, 1.5*e.stats().P90))
+	return min(mostMargin, max(leastMargin, 1.5*e.errors.quantile(0.9)))
 }
 
 // learn takes what the engine said at a request's end.
@@ -169,25 +170,47 @@ func (e *estimator) learn(est estimate, s Settlement) {
 
 // notePair moves the correction to the median of the last pairs: one absurd pair moves it by one rank, not by its size.
 func (e *estimator) notePair(ratio float64) {
-	if len(e.ratios) < pairWindow {
-		e.ratios = append(e.ratios, ratio)
-	} else {
-		e.ratios[e.next] = ratio
-		e.next = (e.next + 1) % pairWindow
-	}
-	sorted := slices.Clone(e.ratios)
-	slices.Sort(sorted)
-	mid := (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+	e.ratios.add(ratio)
+	s := e.ratios.sorted
+	mid := (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 	e.correction = min(maxCorrection, max(minCorrection, mid))
 }
 
 func (e *estimator) noteError(v float64) {
-	if len(e.errors) < errorWindow {
-		e.errors = append(e.errors, v)
-		return
+	at := e.errors.add(math.Abs(v))
+	if at == len(e.signed) {
+		e.signed = append(e.signed, 0)
 	}
-	e.errors[e.nextError] = v
-	e.nextError = (e.nextError + 1) % errorWindow
+	e.signed[at] = v
+}
+
+// ranked is the last values of something, and the same in order of size. Keeping the order costs a small copy for each
+// value, where sorting when asked would cost every decision.
+type ranked struct {
+	most         int
+	last, sorted []float64
+	next         int
+}
+
+// add takes a value and returns its place among the last.
+func (r *ranked) add(v float64) (at int) {
+	if len(r.last) < r.most {
+		r.last = append(r.last, v)
+		at = len(r.last) - 1
+	} else {
+		at, r.next = r.next, (r.next+1)%r.most
+		i, _ := slices.BinarySearch(r.sorted, r.last[at])
+		r.sorted = slices.Delete(r.sorted, i, i+1)
+		r.last[at] = v
+	}
+	i, _ := slices.BinarySearch(r.sorted, v)
+	r.sorted = slices.Insert(r.sorted, i, v)
+	return at
+}
+
+// quantile is the value at a rank; there must be one.
+func (r *ranked) quantile(q float64) float64 {
+	return r.sorted[max(0, int(math.Ceil(q*float64(len(r.sorted))))-1)]
 }
 
 // EstimateError describes how far prompt estimates were from what the engine said, over the last 256 pairs.
@@ -200,16 +223,13 @@ type EstimateError struct {
 }
 
 func (e *estimator) stats() EstimateError {
-	n := len(e.errors)
+	n := len(e.signed)
 	if n == 0 {
 		return EstimateError{}
 	}
-	abs, sum := make([]float64, n), 0.0
-	for i, v := range e.errors {
-		abs[i] = math.Abs(v)
+	sum := 0.0
+	for _, v := range e.signed {
 		sum += v
 	}
-	slices.Sort(abs)
-	rank := func(q float64) float64 { return abs[max(0, int(math.Ceil(q*float64(n)))-1)] }
-	return EstimateError{Pairs: n, P50: rank(0.5), P90: rank(0.9), Bias: sum / float64(n)}
+	return EstimateError{Pairs: n, P50: e.errors.quantile(0.5), P90: e.errors.quantile(0.9), Bias: sum / float64(n)}
 }

@@ -14,64 +14,6 @@ const endingGrace = time.Second
 // lastKVGood is how long the KV use of the last honest scrape is a floor under contradicted ones.
 const lastKVGood = 5 * time.Second
 
-// tally is what the ledger says about the instant of the last scrape and about the time since. Counts are
-// sequences, tokens are KV tokens.
-type tally struct {
-	// At the scrape's own time: in flight; of these not proved to run by a token; of these sent before the previous
-	// scrape or streaming (mustSee: no honest scrape misses them); proved to run; tokens of all in flight.
-	atScrape, newAtScrape, mustSee, streaming, tokensAtScrape int
-	// Since: sent and still in flight, not proved and proved to run, and their tokens.
-	unseenNew, unseenStarted, unseenTokens int
-	// Seen by the scrape and still not proved to run, with their prompt tokens; tokens grown since.
-	stillNew, stillNewTokens, grown int
-	// Seen by the scrape and ended since: all, those that had been running, and their tokens.
-	gone, goneRan, goneTokens int
-	// Ended shortly before the scrape, so that it may still show them.
-	fading int
-}
-
-func (l *ledger) tally(at, prevAt time.Time) tally {
-	var t tally
-	for _, f := range l.flights {
-		if !f.sentAt.Before(at) {
-			t.unseenTokens += f.est.prompt + f.generated
-			t.unseenNew += f.unproven()
-			t.unseenStarted += f.est.seqs - f.unproven()
-			continue
-		}
-		t.seen(f.est.seqs, f.est.prompt+f.marked, f.started(at), f.sentAt.Before(prevAt))
-		t.grown += f.generated - f.marked
-		t.stillNew += f.unproven()
-		t.stillNewTokens += f.est.prompt * f.unproven() / f.est.seqs
-	}
-	for _, e := range l.ended {
-		switch {
-		case !e.endedAt.After(at):
-			if e.endedAt.After(at.Add(-endingGrace)) {
-				t.fading += e.seqs
-			}
-		case e.sentAt.Before(at):
-			t.seen(e.seqs, e.tokens, startedBy(e.firstAt, at), e.sentAt.Before(prevAt))
-			t.gone += e.seqs
-			if e.ran {
-				t.goneRan += e.seqs
-				t.goneTokens += e.tokens
-			}
-		}
-	}
-	return t
-}
-
-func (t *tally) seen(seqs, tokens, started int, old bool) {
-	t.atScrape += seqs
-	t.tokensAtScrape += tokens
-	t.streaming += started
-	t.newAtScrape += seqs - started
-	if started > 0 || old {
-		t.mustSee += seqs
-	}
-}
-
 // load is the fused view of the engine's batch and queue.
 type load struct {
 	running, waiting int
@@ -173,7 +115,7 @@ func (c *Controller) state(now time.Time, promised int) policy.State {
 	running, waiting, kv := c.read(signals.Running, now), c.read(signals.Waiting, now), c.read(signals.KVUsed, now)
 	var t tally
 	if c.snap != nil {
-		t = c.books.tally(c.snap.At, c.prevAt)
+		t = c.books.view(c.snap.At, c.prevAt)
 		s.Unseen = t.unseenNew + t.unseenStarted
 	} else {
 		s.Unseen = c.books.seqs

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"time"
 
 	"admitd/gate/dialect"
@@ -9,6 +10,9 @@ import (
 // maxEnded bounds the endings remembered since the last scrape. Beyond it the oldest are forgotten, which only
 // makes the fused view more cautious.
 const maxEnded = 4096
+
+// maxSpare bounds the flights kept for the next requests.
+const maxSpare = 1024
 
 // flight is one request at the engine.
 type flight struct {
@@ -56,8 +60,12 @@ type ended struct {
 // ledger is what the gate knows to be at the engine. Sums are kept as requests come and go and checked by tests
 // against the flights themselves.
 type ledger struct {
-	flights  map[ID]*flight
+	flights map[ID]*flight
+	// ended are the last endings; once there are maxEnded of them, those from oldest on come before those before it.
 	ended    []ended
+	oldest   int
+	run      running
+	spare    []*flight
 	order    uint64
 	seqs     int
 	reserved int
@@ -73,8 +81,10 @@ func newLedger() ledger {
 
 func (l *ledger) add(now time.Time, a Arrival, e estimate) *flight {
 	l.order++
-	f := &flight{id: a.ID, order: l.order, tenant: a.Tenant, est: e, sentAt: now, reserved: e.reserved()}
+	f := l.blank()
+	*f = flight{id: a.ID, order: l.order, tenant: a.Tenant, est: e, sentAt: now, reserved: e.reserved()}
 	l.flights[a.ID] = f
+	l.run.with(f)
 	l.seqs += e.seqs
 	l.unstarted += e.seqs
 	l.reserved += f.reserved
@@ -82,9 +92,22 @@ func (l *ledger) add(now time.Time, a Arrival, e estimate) *flight {
 	return f
 }
 
+// blank is a flight to be filled in: one that has ended, where there is one.
+func (l *ledger) blank() *flight {
+	n := len(l.spare)
+	if n == 0 {
+		return &flight{}
+	}
+	f := l.spare[n-1]
+	l.spare = l.spare[:n-1]
+	return f
+}
+
 // progress notes generated tokens and reports whether the first one was among them. A request that generates more
 // than was set aside takes what it really holds.
 func (l *ledger) progress(now time.Time, f *flight, generated int) (first bool) {
+	l.run.without(f)
+	defer l.run.with(f)
 	if generated > f.generated {
 		f.generated = generated
 	}
@@ -100,8 +123,10 @@ func (l *ledger) progress(now time.Time, f *flight, generated int) (first bool) 
 	return false
 }
 
+// remove takes a flight out; it must not be used any more.
 func (l *ledger) remove(now time.Time, f *flight, ran bool) {
 	delete(l.flights, f.id)
+	l.run.without(f)
 	l.seqs -= f.est.seqs
 	l.reserved -= f.reserved
 	l.unstarted -= f.unproven()
@@ -109,13 +134,24 @@ func (l *ledger) remove(now time.Time, f *flight, ran bool) {
 		delete(l.tenants, f.tenant)
 	}
 	l.lastEnd = now
-	if len(l.ended) >= maxEnded {
-		l.ended = append(l.ended[:0], l.ended[1:]...)
-	}
-	l.ended = append(l.ended, ended{
+	l.remember(ended{
 		sentAt: f.sentAt, firstAt: f.firstAt, endedAt: now, seqs: f.est.seqs,
 		tokens: f.est.prompt + f.marked, ran: ran,
 	})
+	if len(l.spare) < maxSpare {
+		l.spare = append(l.spare, f)
+	}
+}
+
+func (l *ledger) remember(e ended) {
+	l.run.ended(&e, 1)
+	if len(l.ended) < maxEnded {
+		l.ended = append(l.ended, e)
+		return
+	}
+	l.run.ended(&l.ended[l.oldest], -1)
+	l.ended[l.oldest] = e
+	l.oldest = (l.oldest + 1) % maxEnded
 }
 
 // observed marks what has been generated up to a scrape, and forgets endings that the scrape has surely noticed.
@@ -123,13 +159,13 @@ func (l *ledger) observed(at time.Time) {
 	for _, f := range l.flights {
 		f.marked = f.generated
 	}
-	keep := l.ended[:0]
-	for _, e := range l.ended {
-		if e.endedAt.After(at.Add(-endingGrace)) {
-			keep = append(keep, e)
-		}
+	forget := func(e ended) bool { return !e.endedAt.After(at.Add(-endingGrace)) }
+	if l.oldest > 0 {
+		l.ended = slices.Concat(l.ended[l.oldest:], l.ended[:l.oldest])
+		l.oldest = 0
 	}
-	l.ended = keep
+	l.ended = slices.DeleteFunc(l.ended, forget)
+	l.run.valid = false
 }
 
 // ran reports whether an ending proves that the engine had been running the request. Its sequences go together: those

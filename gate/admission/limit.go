@@ -19,15 +19,25 @@ func (c *Controller) SetQueueLimit(now time.Time, sequences int) {
 	}
 }
 
+// atEngine is how many sequences the engine has in hand or will have, as far as can be told.
+func (c *Controller) atEngine(s *policy.State) int {
+	strangers, _ := c.Ghosts(s.Now)
+	return s.InFlight + s.Promised + strangers
+}
+
+// beyondQueue reports whether the engine's own queue limit would not bear the request.
+func (c *Controller) beyondQueue(est estimate, s *policy.State) bool {
+	taken := c.atEngine(s)
+	return c.queueLimit > 0 && taken > 0 && taken+est.seqs > c.queueLimit
+}
+
 // within turns an admission that the engine's own queue limit would not bear into a wait. A request that is alone goes
 // through: the engine itself says if it is too large.
 func (c *Controller) within(d policy.Decision, est estimate, s policy.State) policy.Decision {
-	strangers, _ := c.Ghosts(s.Now)
-	taken := s.InFlight + s.Promised + strangers
-	after := taken + est.seqs
-	if d.Verdict != policy.Admit || c.queueLimit == 0 || after <= c.queueLimit || taken == 0 {
+	if d.Verdict != policy.Admit || !c.beyondQueue(est, &s) {
 		return d
 	}
+	after := c.atEngine(&s) + est.seqs
 	text := fmt.Sprintf("%d would be at the engine, whose own queue takes %d", after, c.queueLimit)
 	d.Verdict, d.Reason, d.Message = policy.Defer, reason.SlotsFull, text
 	d.Counterfactual = fmt.Sprintf("admitted after %d endings, or with a higher queue limit of the engine", after-c.queueLimit)

@@ -63,6 +63,9 @@ func (e *events) note(v Verdict) {
 	}
 	switch v.Decision.Verdict {
 	case policy.Admit:
+		if d := v.Explained(); d.Verdict != policy.Admit || d.Reason != reason.OK {
+			e.t.Fatalf("admitted, and explained as %s for %s", d.Verdict, d.Reason)
+		}
 		if v.Decision.Reason != reason.OK {
 			e.t.Fatalf("admitted for %s", v.Decision.Reason)
 		}
@@ -75,7 +78,7 @@ func (e *events) note(v Verdict) {
 			e.t.Fatalf("held until %s, now is %s", v.HoldUntil, e.now)
 		}
 	}
-	if _, ok := reason.Lookup(v.Decision.Reason); !ok || v.Decision.Message == "" || v.PolicyRev == "" {
+	if _, ok := reason.Lookup(v.Decision.Reason); !ok || v.Explained().Message == "" || v.PolicyRev == "" {
 		e.t.Fatalf("verdict %+v", v)
 	}
 }

@@ -218,14 +218,15 @@ func (s *story) arrive(a args) string {
 		}
 		v := s.c.Arrive(s.now, arr)
 		out.WriteString(s.line(v))
+		d := v.Explained()
 		if a.has("say") {
-			fmt.Fprintf(&out, "  says: %s\n", v.Decision.Message)
-			if v.Decision.Counterfactual != "" {
-				fmt.Fprintf(&out, "  flip: %s\n", v.Decision.Counterfactual)
+			fmt.Fprintf(&out, "  says: %s\n", d.Message)
+			if d.Counterfactual != "" {
+				fmt.Fprintf(&out, "  flip: %s\n", d.Counterfactual)
 			}
 		}
 		if a.has("trace") {
-			for _, st := range v.Decision.Trace {
+			for _, st := range d.Trace {
 				fmt.Fprintf(&out, "  %s %s: %s\n", st.Result, st.Rule, st.Text)
 			}
 		}
@@ -373,6 +374,9 @@ func checkBooks(t *testing.T, c *Controller) {
 		if c.hold.items[id] != nil {
 			t.Errorf("%s is both in flight and held", id)
 		}
+	}
+	if r := c.books.run; r.valid && r.sum != c.books.tally(r.at, r.prevAt) {
+		t.Errorf("running tally %+v, counted anew %+v", r.sum, c.books.tally(r.at, r.prevAt))
 	}
 	if seqs != c.books.seqs || reserved != c.books.reserved || unstarted != c.books.unstarted {
 		t.Errorf("sums %d seqs %d reserved %d unstarted, books say %d %d %d", seqs, reserved, unstarted, c.books.seqs, c.books.reserved, c.books.unstarted)

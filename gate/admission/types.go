@@ -60,6 +60,19 @@ type Verdict struct {
 	HeldFor time.Duration
 	// HoldUntil is set when Decision.Verdict is Hold.
 	HoldUntil time.Time
+
+	// judge and request explain an admission that was not explained at once.
+	judge   policy.Policy
+	request policy.Request
+}
+
+// Explained is Decision with its trace. Most requests are admitted, and nobody asks why: those are explained only here,
+// which a policy being pure gives what it would have said then.
+func (v *Verdict) Explained() policy.Decision {
+	if v.judge == nil {
+		return v.Decision
+	}
+	return v.judge.Decide(v.request, v.State)
 }
 
 // Settlement ends a request that was admitted.
