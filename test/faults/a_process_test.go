@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -172,4 +173,24 @@ func TestPromptLargerThanTheCacheNeverReachesTheEngine(t *testing.T) {
 		}
 	}
 	r.settled()
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// enginePage is the metrics page of an attached engine.
+func (r *rig) enginePage() string {
+	r.TB.Helper()
+	w := httptest.NewRecorder()
+	r.engine.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+// sampled is the value of a sample's line.
+func sampled(t testing.TB, line string) int {
+	t.Helper()
+	v, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(strings.TrimSpace(line), ' '):]), 64)
+	if err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return int(v)
 }
