@@ -70,7 +70,7 @@ func (e *env) checkArgs(ctx *cli.Context, takes []string) error {
 	if ctx.NArg() < required {
 		return usage("%s: needs %s", name, strings.Join(takes[ctx.NArg():required], " "))
 	}
-	if e.hasEngineArgs && name != "serve" && name != "check" {
+	if e.hasEngineArgs && name != "serve" && name != "check" && name != "doctor" {
 		return usage("%s: nothing takes arguments after --", name)
 	}
 	if m := ctx.String("output"); m != "" && m != "table" && m != "json" {

@@ -83,6 +83,7 @@ func scriptSetup(e *testscript.Env) error {
 	e.Setenv("BIN", bin)
 	e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 	e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
+	e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
 	// Under the race detector every program would sleep for a second before it ends.
 	e.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 	running := map[string]*program{}
@@ -142,7 +143,7 @@ func launch(ts *testscript.TestScript, name string, args []string) *program {
 	p := &program{cmd: exec.Command(ts.Getenv("BIN"), args...), done: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = ts.MkAbs("."), p, p
 	p.cmd.Env = os.Environ()
-	for _, v := range []string{"HOME", "XDG_STATE_HOME", "ADMITD_ADMIN", "ADMITD_TOKEN", "NO_COLOR", "PATH", "GORACE"} {
+	for _, v := range []string{"HOME", "XDG_STATE_HOME", "ADMITD_DATA_DIR", "ADMITD_ADMIN", "ADMITD_TOKEN", "NO_COLOR", "PATH", "GORACE"} {
 		if ts.Getenv(v) != "" {
 			p.cmd.Env = append(p.cmd.Env, v+"="+ts.Getenv(v))
 		}
@@ -177,9 +178,9 @@ func scriptPrinted(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// signal NAME SIGNAL sends TERM, INT or HUP.
+// signal NAME SIGNAL sends TERM, INT, HUP or KILL.
 func scriptSignal(ts *testscript.TestScript, _ bool, args []string) {
-	sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP}[args[1]]
+	sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}[args[1]]
 	ts.Check(started(ts, args[0]).cmd.Process.Signal(sig))
 }
 

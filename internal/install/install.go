@@ -215,7 +215,7 @@ func (j *job) resume(steps []step) {
 	}
 	cut := slices.IndexFunc(steps, func(s step) bool { return s.name == old.Begun })
 	if old.Begun != "" && (cut < 0 || steps[cut].fresh) {
-		j.o.Reporter.Note(fmt.Sprintf("an earlier install was cut at %q; its files cannot be trusted, so that begins anew (what was downloaded is kept)", old.Begun))
+		j.o.Reporter.Note(fmt.Sprintf("an earlier install was cut at %q; its files cannot be trusted, so that begins anew (what pip has cached is kept)", old.Begun))
 		return
 	}
 	j.rec.Done, j.rec.Python = old.Done, old.Python

@@ -58,7 +58,7 @@ func (j *job) environment(ctx context.Context) error {
 	if err := j.venv(ctx, python, version); err != nil {
 		return err
 	}
-	return j.pip(ctx, "install", "--progress-bar", "raw", "--upgrade", "pip>=24.1")
+	return j.pip(ctx, "install", "--progress-bar", "off", "--upgrade", "pip>=24.1") // from 24.1 on it knows raw
 }
 
 // findPython returns the interpreter to build on and its version.
