@@ -44,7 +44,7 @@ func (l *lab) stats(t *testing.T) model.Stats {
 
 // TestF24_ClientLeavesFreesTheSlot: a client that goes away, streaming or not, frees its slot at once, and is counted
 // nowhere, as measured.
-func TestF24_ClientLeavesFreesTheSlot(t *testing.T) {
+func TestClientLeavesFreesTheSlot(t *testing.T) {
 	o := recorded()
 	o.Speed = 1
 	l := start(t, o)
@@ -80,7 +80,7 @@ func TestF24_ClientLeavesFreesTheSlot(t *testing.T) {
 
 // TestF23_QueueFullInsideA200: with the engine's own limit of three, 17 of a burst of 20 streams are refused inside a
 // 200 although slots are free; a caller that does not stream gets a real 503.
-func TestF23_QueueFullInsideA200(t *testing.T) {
+func TestQueueFullInsideA200(t *testing.T) {
 	o := recorded()
 	o.Speed, o.MaxNumSeqs, o.MaxQueuedReqs = 1, 8, 3
 	l := start(t, o)

@@ -196,7 +196,7 @@ func TestSlowMetricsTakeFiveSecondsLonger(t *testing.T) {
 }
 
 // TestF6_StallWithHealth200: health and metrics answer, tokens do not; after the stall the stream goes on where it was.
-func TestF6_StallWithHealth200(t *testing.T) {
+func TestStallWithHealth200(t *testing.T) {
 	l := start(t, recorded())
 	if err := l.SetFault(FaultStall, true); err != nil {
 		t.Fatal(err)

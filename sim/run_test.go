@@ -160,7 +160,7 @@ func TestSIGTERMWithTimeoutDrains(t *testing.T) {
 
 // TestF3_CrashThatExitsZero: the core dies with the second request; the stream ends as recorded, the error is one that
 // the command turns into exit status 0.
-func TestF3_CrashThatExitsZero(t *testing.T) {
+func TestCrashThatExitsZero(t *testing.T) {
 	o := recorded()
 	o.Speed, o.Faults = 1, []string{"exit0-crash:req=2"}
 	p := run(t, o)

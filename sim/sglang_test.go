@@ -40,7 +40,7 @@ func TestSGLangStream(t *testing.T) {
 }
 
 // Error bodies are flat outside streams and wrapped inside; a full queue is a real 503 or an error inside a 200.
-func TestF23_SGLangErrorsAreFlatOutsideStreamsAndWrappedInside(t *testing.T) {
+func TestSGLangErrorsAreFlatOutsideStreamsAndWrappedInside(t *testing.T) {
 	o := sglang()
 	o.Faults = []string{"in-band-503"}
 	l := start(t, o)
@@ -172,7 +172,7 @@ func TestSGLangOperations(t *testing.T) {
 }
 
 // TestF8_SGLangGaugesAreStale: the gauges keep an old value between refreshes and after everybody left; /v1/loads does not.
-func TestF8_SGLangGaugesAreStale(t *testing.T) {
+func TestSGLangGaugesAreStale(t *testing.T) {
 	const series = `sglang:num_running_reqs{engine_type="unified",model_name="smol",moe_ep_rank="0",pp_rank="0",tp_rank="0"}`
 	o := sglang()
 	o.Speed = 1
