@@ -152,7 +152,9 @@ func (f *flow) runInline(body deadliner) {
 			return
 		}
 		if rung {
+			// A deadline that has passed ends every read until another is set.
 			armed = time.Time{}
+			_ = body.SetReadDeadline(armed)
 			f.ring()
 		}
 		if n == len(*buf) && n < pumpBytes {
