@@ -29,8 +29,8 @@ func weightsIn(folder string) (bytes uint64, ok bool) {
 	return 0, false
 }
 
-// namePattern finds the number of parameters that most names of models tell: 7B, 0.5b, 135M.
-var namePattern = regexp.MustCompile(`(?i)(?:^|[-_/.x])(\d{1,4}(?:\.\d{1,2})?)([bm])(?:[-_.]|$)`)
+// namePattern finds the number of parameters that most names of models tell: 7B, 0.5b, 135M, 8x7B.
+var namePattern = regexp.MustCompile(`(?i)(?:^|[-_/.])(?:(\d{1,3})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(?:[-_.]|$)`)
 
 // sizeFromName guesses the size of the weights in bytes: two a parameter, half that or less where the name says so.
 func sizeFromName(repo string) (bytes uint64, guessed bool) {
@@ -38,14 +38,17 @@ func sizeFromName(repo string) (bytes uint64, guessed bool) {
 	if m == nil {
 		return 0, false
 	}
-	n, err := strconv.ParseFloat(m[1], 64)
+	n, err := strconv.ParseFloat(m[2], 64)
 	if err != nil {
 		return 0, false
 	}
-	if strings.EqualFold(m[2], "b") {
+	if strings.EqualFold(m[3], "b") {
 		n *= 1e9
 	} else {
 		n *= 1e6
+	}
+	if experts, err := strconv.Atoi(m[1]); err == nil {
+		n *= float64(experts)
 	}
 	per, name := 2.0, strings.ToLower(repo)
 	switch {
