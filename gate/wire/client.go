@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 const (
@@ -57,8 +57,8 @@ type engineConn struct {
 // peek is true when nothing has come and the other side has not ended: all else means that it cannot be used.
 func (e *engineConn) peek(fd uintptr) {
 	var b [1]byte
-	_, err := retryIntr(unix.Read, int(fd), b[:])
-	e.open = errors.Is(err, unix.EAGAIN)
+	_, err := retryIntr(syscall.Read, int(fd), b[:])
+	e.open = errors.Is(err, syscall.EAGAIN)
 }
 
 func (e *engineConn) alive() bool {

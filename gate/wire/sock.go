@@ -115,12 +115,12 @@ func (s *sock) tryRead(fd uintptr) (done bool) {
 	if s.in == nil {
 		s.in, s.r, s.w = s.bufs.get(), 0, 0
 	}
-	n, err := retryIntr(unix.Read, int(fd), s.in[s.w:])
+	n, err := retryIntr(syscall.Read, int(fd), s.in[s.w:])
 	if n <= 0 && s.r == s.w {
 		s.release()
 	}
 	if err != nil {
-		if errors.Is(err, unix.EAGAIN) {
+		if errors.Is(err, syscall.EAGAIN) {
 			return false
 		}
 		s.readErr = &net.OpError{Op: "read", Net: "socket", Err: err}
@@ -154,9 +154,9 @@ func (s *sock) writeNow(p []byte) (int, error) {
 
 func (s *sock) tryWrite(fd uintptr) (done bool) {
 	for s.writeN < len(s.out) {
-		n, err := retryIntr(unix.Write, int(fd), s.out[s.writeN:])
+		n, err := retryIntr(syscall.Write, int(fd), s.out[s.writeN:])
 		if err != nil {
-			if !errors.Is(err, unix.EAGAIN) {
+			if !errors.Is(err, syscall.EAGAIN) {
 				s.writeErr = &net.OpError{Op: "write", Net: "socket", Err: err}
 			}
 			return true
@@ -177,7 +177,7 @@ func (s *sock) ioctlInt(request uint) (n int, err error) {
 func retryIntr(f func(int, []byte) (int, error), fd int, p []byte) (int, error) {
 	for {
 		n, err := f(fd, p)
-		if !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, syscall.EINTR) {
 			return max(n, 0), err
 		}
 	}
