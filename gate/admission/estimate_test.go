@@ -7,7 +7,7 @@ import (
 	"admitd/gate/dialect"
 )
 
-func TestColdEstimates(t *testing.T) {
+func TestF16_ColdEstimatesByScriptAndKind(t *testing.T) {
 	limit := func(n int) *int { return &n }
 	for _, c := range []struct {
 		name                 string

@@ -292,3 +292,21 @@ func TestNegativeLoadIsNeverAskedFor(t *testing.T) {
 		t.Errorf("the engine was asked for /load, or counts nothing:\n%s", page)
 	}
 }
+
+// Gauges that stand still, that say in the middle of an overload that nothing runs, and a page that comes seconds late.
+func TestBooksHoldWhereMetricsStandStillLieOrComeLate(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []sim.Fault{sim.FaultFrozenMetrics, sim.FaultPreemptingScrape, sim.FaultSlowMetrics} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			r := launch(t, setup{faults: []string{string(fault) + ":req=2"}, args: slowTwo(), policy: byQueue}).ready()
+			if a := r.chat(1, false); a.Status != http.StatusOK {
+				t.Fatalf("%d %s", a.Status, a.Body)
+			}
+			r.wantFull()
+			if age := r.pool().Scrape.Failures; fault == sim.FaultSlowMetrics && age == 0 {
+				r.until("failing to read in time", func() bool { return r.pool().Scrape.Failures > 0 })
+			}
+		})
+	}
+}
