@@ -144,7 +144,7 @@ func TestHealthAloneDoesNotOpenTheGate(t *testing.T) {
 		c.Engine.StartTimeout, c.Engine.MaxRestarts = 3*time.Second, 0
 	}})
 	r.until("being probed", func() bool {
-		resp, err := http.Get(r.Admin + "/api/v1/status") //nolint:noctx // bounded by until
+		resp, err := http.Get(r.Admin + "/api/v1/status")
 		if err != nil {
 			return false
 		}

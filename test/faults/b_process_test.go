@@ -62,7 +62,7 @@ func TestWorkerThatEscapedTheGroupDoesNotOutliveTheEngine(t *testing.T) {
 	if sid, err := syscall.Getpgid(worker); err != nil || sid == leader {
 		t.Fatalf("the worker did not escape: group %d of leader %d, %v", sid, leader, err)
 	}
-	r.kill(leader, syscall.SIGKILL)
+	r.kill(leader)
 	r.relaunched(1)
 	if alive(worker) {
 		t.Error("the escaped worker is still there beside the new engine")
@@ -118,7 +118,7 @@ func TestRelaunchedSGLangNeverGetsItsOldPort(t *testing.T) {
 	if x := second.LastExit; x == nil || !x.Wanted {
 		t.Errorf("last exit %+v: a wanted stop", x)
 	}
-	r.kill(second.PID, syscall.SIGKILL)
+	r.kill(second.PID)
 	if third := r.relaunched(2); third.Address == second.Address {
 		t.Errorf("%s again, after a kill", third.Address)
 	}
@@ -178,7 +178,7 @@ func TestProcessThatSurvivesSIGKILLStopsTheRestarts(t *testing.T) {
 		patience: func(o *supervisor.Options) { o.ReapTimeout = time.Second },
 	}).ready()
 	first, core := r.pool().Engine, child(r, "--core")
-	r.kill(first.PID, syscall.SIGKILL)
+	r.kill(first.PID)
 	st := r.state(supervisor.Wedged)
 	if !strings.Contains(st.Text, strconv.Itoa(core)) || st.Restarts != first.Restarts {
 		t.Errorf("wedged: %+v; want the process named and no launch beside it", st)
@@ -205,7 +205,7 @@ func TestRelaunchIntoMemoryStillHeldIsTriedAgain(t *testing.T) {
 			o.Restart = supervisor.RestartPolicy{Budget: 20, Window: time.Minute, First: 200 * time.Millisecond, Max: time.Second}
 		},
 	}).ready()
-	r.kill(r.pool().Engine.PID, syscall.SIGKILL)
+	r.kill(r.pool().Engine.PID)
 	var x *supervisor.Exit
 	r.until("failed for the memory", func() bool {
 		x = r.pool().Engine.LastExit

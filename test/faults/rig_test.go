@@ -308,9 +308,9 @@ func alive(pid int) bool {
 }
 
 // kill ends one process that the test's own engine started.
-func (r *rig) kill(pid int, sig syscall.Signal) {
+func (r *rig) kill(pid int) {
 	r.TB.Helper()
-	if err := syscall.Kill(pid, sig); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		r.TB.Fatalf("kill %d: %v", pid, err)
 	}
 }
