@@ -92,7 +92,7 @@ func TestBlockedEventLoopIsWaitedFor(t *testing.T) {
 		policy: "policy: queue-depth\nparams: {max_waiting: 0}\nhold: {max_wait: 0s, max_requests: 0}\n",
 		patience: func(o *supervisor.Options) {
 			eager(o)
-			o.HealthInterval, o.HealthTimeout = 100*time.Millisecond, 500*time.Millisecond
+			o.HealthInterval = 100 * time.Millisecond
 		},
 		config: func(c *config.Config) {
 			c.Signals.Timeout, c.Signals.StaleAfter, c.Engine.StallAfter = 200*time.Millisecond, 300*time.Millisecond, 20*time.Second
