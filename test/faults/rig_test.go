@@ -9,6 +9,7 @@ package faults
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -48,6 +49,12 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binary = path
+	// They wait far more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		remove()
 		os.Exit(code)
