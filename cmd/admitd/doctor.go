@@ -48,7 +48,8 @@ func (e *env) doctorCommand() *cli.Command {
 func (e *env) examine(ctx *cli.Context) ([]doctor.Finding, error) {
 	c, err := e.loadConfig(ctx)
 	if err != nil {
-		return []doctor.Finding{{Name: "configuration", Level: doctor.Fail, Text: err.Error(), Fix: "mend the file or the flag; admitd check looks at it again"}}, nil
+		broken := doctor.Finding{Name: "configuration", Level: doctor.Fail, Text: err.Error(), Fix: "mend the file or the flag; admitd check looks at it again"}
+		return []doctor.Finding{broken}, nil //nolint:nilerr // a broken file is what doctor is for
 	}
 	s := doctor.Subject{Config: c}
 	if s.StateDir, err = app.StateDir(c.StateDir); err != nil {

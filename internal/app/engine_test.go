@@ -79,6 +79,41 @@ func TestFindEngine(t *testing.T) {
 	}
 }
 
+// What admitd installed goes before what happens to be on PATH; engine.binary before both.
+func TestInstalledEngineGoesBeforePath(t *testing.T) {
+	path := onPath(t, map[string]string{"vllm": anything, "python3": pythonWith})
+	data := t.TempDir()
+	installed := filepath.Join(data, "engines", "vllm-0.32.0-cpu")
+	if err := os.MkdirAll(filepath.Join(installed, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	marker := `{"format":1,"name":"vllm-0.32.0-cpu","kind":"vllm","build":"cpu","version":"0.32.0","binary":"bin/vllm","folder":"` + installed + `"}`
+	for name, text := range map[string]string{"bin/vllm": anything, "installed.json": marker} {
+		if err := os.WriteFile(filepath.Join(installed, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := filepath.Join(installed, "bin", "vllm")
+	for _, c := range []struct {
+		name   string
+		engine config.Engine
+		want   string // a path, or what the error says
+	}{
+		{"auto", config.Engine{Kind: "auto"}, ours},
+		{"by kind", config.Engine{Kind: "vllm"}, ours},
+		{"by version", config.Engine{Kind: "auto", Version: "0.32.0"}, ours},
+		{"named", config.Engine{Kind: "vllm", Binary: "vllm"}, filepath.Join(path, "vllm")},
+		{"the other kind is on PATH", config.Engine{Kind: "sglang"}, filepath.Join(path, "python3")},
+		{"a version that is not there", config.Engine{Kind: "vllm", Version: "0.31.0"}, "no such engine is installed: vllm 0.31.0"},
+		{"auto with such a version", config.Engine{Kind: "auto", Version: "0.31.0"}, "no vllm or sglang of that version is installed"},
+	} {
+		_, got, err := FindEngine(t.Context(), config.Config{Engine: c.engine, DataDir: data})
+		if got != c.want && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %q %v, want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
 func TestNoEngineNamesEveryWayOut(t *testing.T) {
 	onPath(t, nil)
 	_, _, err := FindEngine(t.Context(), config.Config{Engine: config.Engine{Kind: "auto"}, DataDir: t.TempDir()})

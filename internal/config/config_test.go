@@ -31,6 +31,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"listen: 127.0.0.1:8081\n", "the admin listener needs another"},
 		{"engine:\n  kind: trt\n", `f:2:3: engine.kind: "trt" is not one of auto, vllm, sglang, sim, external`},
 		{"engine:\n  kind: external\n", "f:1:1: engine.url: an external engine needs a URL"},
+		{"engine:\n  kind: sim\n  version: 0.32.0\n", "f:3:3: engine.version: only an installed vllm or sglang has a version to choose; engine.kind is sim"},
+		{"engine:\n  kind: vllm\n  binary: /x\n  version: 0.32.0\n", "engine.version: engine.binary names the program already"},
 		{"engine: {kind: external, url: 'http://u:p@127.0.0.1:1'}\n", "f:1:26: engine.url: a URL must not hold a user name or password"},
 		{"aliases: [a, a]\n", `f:1:14: aliases.1: "a" is the model's name, or stands in the list twice`},
 		{"model: m\naliases: [m]\n", `f:2:11: aliases.0: "m" is the model's name`},

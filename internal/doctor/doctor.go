@@ -59,9 +59,8 @@ type Machine struct {
 	Holder func(port int) string
 	// Serving gives the pid of the admitd that serves with a state folder, 0 without one.
 	Serving func(stateDir string) int
-	// FreeBytes and TotalBytes are about the file system of a folder, which need not be there.
-	FreeBytes  func(path string) (uint64, error)
-	TotalBytes func(path string) (uint64, error)
+	// Room is how much is free, and how much there is at all, on the file system of a folder, which need not be there.
+	Room func(path string) (free, total uint64, err error)
 	// OpenFiles is the highest number of files that this process may have open.
 	OpenFiles func() (uint64, error)
 	// Now is the clock; Synchronised says whether the kernel knows it to be right.

@@ -63,14 +63,18 @@ func newBed(t *testing.T) *bed {
 			}
 			return b.says, nil
 		},
-		GPU:        func(context.Context) *nvml.Reading { return b.gpu },
-		Listen:     func(context.Context, string, string) error { return b.busy },
-		Holder:     func(int) string { return "" },
-		Serving:    func(string) int { return 0 },
-		FreeBytes:  func(string) (uint64, error) { return b.free, nil },
-		TotalBytes: func(string) (uint64, error) { return b.shm, nil },
-		OpenFiles:  func() (uint64, error) { return 65536, nil },
-		Now:        func() time.Time { return time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) }, Synchronised: func() (bool, error) { return true, nil },
+		GPU:     func(context.Context) *nvml.Reading { return b.gpu },
+		Listen:  func(context.Context, string, string) error { return b.busy },
+		Holder:  func(int) string { return "" },
+		Serving: func(string) int { return 0 },
+		Room: func(p string) (uint64, uint64, error) {
+			if strings.HasSuffix(p, "dev/shm") {
+				return b.shm, b.shm, nil
+			}
+			return b.free, b.free, nil
+		},
+		OpenFiles: func() (uint64, error) { return 65536, nil },
+		Now:       func() time.Time { return time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) }, Synchronised: func() (bool, error) { return true, nil },
 	}
 	return b
 }

@@ -151,7 +151,7 @@ func (x *exam) model() {
 }
 
 func (x *exam) roomFor(repo, cache string) {
-	free, err := x.m.FreeBytes(cache)
+	free, _, err := x.m.Room(cache)
 	switch {
 	case err != nil:
 		x.add(Warn, "model", "HF_HOME=/a/folder/that/can/be/written", "%s is not in %s and is fetched at the first start; the room there cannot be read: %v", repo, cache, err)

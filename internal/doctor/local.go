@@ -3,16 +3,15 @@ package doctor
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"admitd/internal/install"
 	"admitd/nvml"
 	"admitd/supervisor"
 )
@@ -26,14 +25,7 @@ func Local(gpu bool) Machine {
 	m := Machine{
 		Root: "/", Env: os.Getenv, Home: home, LookPath: exec.LookPath, Output: firstLine,
 		Listen: tryListen, Holder: supervisor.PortHolder, Serving: supervisor.Serving,
-		FreeBytes: func(p string) (uint64, error) {
-			fs, err := statfs(p)
-			return fs.Bavail * uint64(fs.Bsize), err //nolint:gosec // the kernel's block size is above 0
-		},
-		TotalBytes: func(p string) (uint64, error) {
-			fs, err := statfs(p)
-			return fs.Blocks * uint64(fs.Bsize), err //nolint:gosec // the kernel's block size is above 0
-		},
+		Room: install.Room,
 		OpenFiles: func() (uint64, error) {
 			var l unix.Rlimit
 			err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
@@ -50,18 +42,6 @@ func Local(gpu bool) Machine {
 		m.GPU = readGPU
 	}
 	return m
-}
-
-// statfs looks at the file system of a path, or of the nearest folder above that is there.
-func statfs(path string) (unix.Statfs_t, error) {
-	for {
-		var fs unix.Statfs_t
-		err := unix.Statfs(path, &fs)
-		if !errors.Is(err, unix.ENOENT) || filepath.Dir(path) == path {
-			return fs, err
-		}
-		path = filepath.Dir(path)
-	}
 }
 
 func firstLine(ctx context.Context, name string, args ...string) (string, error) {

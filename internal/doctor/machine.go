@@ -98,7 +98,7 @@ func (x *exam) folder(name, dir, flag string, private bool) {
 		x.add(OK, name, "", "%s (will be made)", dir)
 		return
 	}
-	if free, err := x.m.FreeBytes(dir); err == nil && free < 100<<20 {
+	if free, _, err := x.m.Room(dir); err == nil && free < 100<<20 {
 		x.add(Fail, name, "make room: df -h "+dir, "%s: %s are free", dir, size(free))
 		return
 	}

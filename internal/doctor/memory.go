@@ -19,7 +19,7 @@ func weightsIn(folder string) (bytes uint64, ok bool) {
 		found, _ := filepath.Glob(filepath.Join(folder, pattern)) // the pattern is well-formed unless the folder's name has brackets
 		for _, f := range found {
 			if st, err := os.Stat(f); err == nil {
-				bytes += uint64(st.Size()) //nolint:gosec // never below 0
+				bytes += uint64(st.Size())
 			}
 		}
 		if bytes > 0 {
@@ -120,7 +120,7 @@ func (x *exam) gpuMemory() {
 		}
 		free, total = free+*d.MemoryFreeBytes, total+*d.MemoryTotalBytes
 		for _, p := range d.Processes {
-			holders = append(holders, strconv.Itoa(int(p.PID)))
+			holders = append(holders, strconv.Itoa(p.PID))
 		}
 	}
 	who, fix := "", ""
@@ -207,15 +207,15 @@ func (x *exam) cgroup() (limit, used uint64, ok bool) {
 		if len(parts) != 3 {
 			continue
 		}
-		base, max, now := "sys/fs/cgroup", "memory.max", "memory.current"
+		base, most, now := "sys/fs/cgroup", "memory.max", "memory.current"
 		if parts[1] == "memory" {
-			base, max, now = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+			base, most, now = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
 		} else if parts[1] != "" {
 			continue
 		}
 		// In a container the path may be the host's, of which only the root is to be seen.
 		for at := filepath.Clean(parts[2]); ; at = filepath.Dir(at) {
-			l, err := strconv.ParseUint(x.read(filepath.Join(base, at, max)), 10, 64)
+			l, err := strconv.ParseUint(x.read(filepath.Join(base, at, most)), 10, 64)
 			if err == nil && l < 1<<60 && (!ok || l < limit) {
 				limit, ok = l, true
 				used, _ = strconv.ParseUint(x.read(filepath.Join(base, at, now)), 10, 64)
@@ -230,7 +230,7 @@ func (x *exam) cgroup() (limit, used uint64, ok bool) {
 
 // sharedMemory: an engine's processes talk through /dev/shm; a container gives 64 MiB unless told otherwise.
 func (x *exam) sharedMemory() {
-	total, err := x.m.TotalBytes(filepath.Join(x.m.Root, "dev/shm"))
+	_, total, err := x.m.Room(filepath.Join(x.m.Root, "dev/shm"))
 	switch {
 	case err != nil:
 		x.add(Warn, "/dev/shm", "mount -t tmpfs -o size=8g tmpfs /dev/shm", "cannot be looked at: %v", err)

@@ -268,16 +268,14 @@ func (j *job) explained(ctx context.Context, name string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	var own *Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		if own.Step == "" {
 			own.Step = name
 		}
 		return own
 	}
 	e := &Error{Step: name, What: err.Error(), Err: err, Log: filepath.Join(j.folder, logFile)}
-	var failed *failedRun
-	if errors.As(err, &failed) && len(failed.lines) > 0 {
+	if failed, ok := errors.AsType[*runError](err); ok && len(failed.lines) > 0 {
 		e.What, e.Fix = explain(failed.lines)
 	}
 	return e
@@ -355,7 +353,7 @@ func (j *job) room() error {
 		need += j.test.DiskGiB * gib
 	}
 	need -= min(need, diskUse(j.folder)) // what an earlier try has left counts
-	free, _, err := freeBytes(j.folder)
+	free, _, err := Room(j.folder)
 	if err != nil || free >= need {
 		return nil //nolint:nilerr // a folder that cannot be looked at is told where it is written
 	}

@@ -53,6 +53,64 @@ func TestInstallGivesAnEngineThatServeFinds(t *testing.T) {
 	}
 }
 
+func TestFolderOfOnesOwnIsNotFoundByServe(t *testing.T) {
+	l := newLab(t)
+	o := l.options()
+	o.Folder = filepath.Join(l.dir, "mine")
+	// What an older tool left half-made there may go: it is a Python environment.
+	if err := os.Mkdir(o.Folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(o.Folder, "pyvenv.cfg"), "home = /usr", 0o600)
+	write(t, filepath.Join(o.Folder, "half"), "", 0o600)
+	m, err := Install(t.Context(), o)
+	if err != nil || m.BinaryPath() != filepath.Join(o.Folder, "bin", "vllm") {
+		t.Fatalf("%+v %v", m, err)
+	}
+	if _, err := os.Stat(filepath.Join(o.Folder, "half")); err == nil {
+		t.Error("the half-made environment was built upon")
+	}
+	if _, err := Find(o.DataDir, "vllm", "", false); !errors.Is(err, ErrNotInstalled) {
+		t.Error(err)
+	}
+	var step *Error
+	o.Version = "0.31.0"
+	if _, err := Install(t.Context(), o); !errors.As(err, &step) || !strings.Contains(err.Error(), "it holds vllm 0.32.0 (cpu build), not what was asked for") {
+		t.Errorf("another version into the same folder: %v", err)
+	}
+}
+
+func TestInstalledEngineIsTriedAgainOnDemand(t *testing.T) {
+	l := newLab(t)
+	o := l.options()
+	first, err := Install(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.VerifyModel = "org/model"
+	o.Start = func(context.Context, Marker, string, func(string)) (string, error) { return "", errors.New("no memory") }
+	if _, err := Install(t.Context(), o); err == nil || !strings.Contains(err.Error(), "start it once: no memory") {
+		t.Errorf("%v", err)
+	}
+	if m, err := readMarker(first.Folder); err != nil || len(m.Verified) != 1 {
+		t.Errorf("a failed trial changed the marker: %+v %v", m, err)
+	}
+	o.Start = func(_ context.Context, _ Marker, model string, _ func(string)) (string, error) { return "started " + model, nil }
+	m, err := Install(t.Context(), o)
+	if err != nil || len(m.Verified) != 2 || m.Verified[1] != "started org/model" || !m.InstalledAt.Equal(first.InstalledAt) {
+		t.Errorf("%+v %v", m, err)
+	}
+}
+
+func TestNoRoomIsToldBeforeAnythingIsDone(t *testing.T) {
+	l := newLab(t)
+	j := &job{o: l.options(), folder: filepath.Join(l.dir, "data", "x"), build: Build{DiskGiB: 1 << 20}}
+	var step *Error
+	if err := j.room(); !errors.As(err, &step) || !step.Precondition || !strings.Contains(err.Error(), "GiB are free; make room") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestLocalPinsAreDropped(t *testing.T) {
 	version, needs, err := wheelNeeds(filepath.Join(newLab(t).dir, "the.whl"))
 	if got := strings.Join(needs, "|"); err != nil || version != "0.32.0" || got != `torch==2.13.0; platform_machine == "x86_64"|numpy>=1` {

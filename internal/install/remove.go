@@ -146,23 +146,19 @@ func uses(at, prefix string) bool {
 	return false
 }
 
-// freeBytes says how much this user may still write below a folder, which need not be there yet, and which device it is on.
-func freeBytes(path string) (free uint64, device uint64, err error) {
+// Room says how much this user may still write on the file system of a folder, and how large that is, in bytes. The folder
+// need not be there yet.
+func Room(path string) (free, total uint64, err error) {
 	for {
-		var st unix.Stat_t
-		if err = unix.Stat(path, &st); err == nil {
-			device = st.Dev
-			break
+		var fs unix.Statfs_t
+		err := unix.Statfs(path, &fs)
+		if parent := filepath.Dir(path); errors.Is(err, unix.ENOENT) && parent != path {
+			path = parent
+			continue
 		}
-		parent := filepath.Dir(path)
-		if !errors.Is(err, unix.ENOENT) || parent == path {
-			return 0, 0, fmt.Errorf("look at %s: %w", path, err)
+		if err != nil {
+			return 0, 0, fmt.Errorf("look for room in %s: %w", path, err)
 		}
-		path = parent
+		return fs.Bavail * uint64(fs.Bsize), fs.Blocks * uint64(fs.Bsize), nil
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
-		return 0, 0, fmt.Errorf("look for room on %s: %w", path, err)
-	}
-	return fs.Bavail * uint64(fs.Bsize), device, nil //nolint:gosec // the kernel's block size is above 0
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +31,7 @@ type runner struct {
 	env  []string
 }
 
-// run runs a program to its end and hands each line of its output to line, which may be nil. The error is a *failedRun with
+// run runs a program to its end and hands each line of its output to line, which may be nil. The error is a *runError with
 // the last lines, or the context's.
 func (r *runner) run(ctx context.Context, line func(string), name string, args ...string) error {
 	_, _ = fmt.Fprintf(r.log, "+ %s %s\n", name, strings.Join(args, " ")) // a full disk shows where it matters
@@ -65,7 +64,7 @@ func (r *runner) run(ctx context.Context, line func(string), name string, args .
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return &failedRun{err: err, lines: last}
+	return &runError{err: err, lines: last}
 }
 
 // read passes output on and returns its last lines.
@@ -104,19 +103,14 @@ func scanLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	return 0, nil, nil
 }
 
-// failedRun is a program that ended with an error.
-type failedRun struct {
+// runError is a program that ended with an error.
+type runError struct {
 	err   error
 	lines []string
 }
 
-func (e *failedRun) Error() string { return e.err.Error() }
-func (e *failedRun) Unwrap() error { return e.err }
-
-// missing reports whether the program itself could not be started.
-func (e *failedRun) missing() bool {
-	return errors.Is(e.err, exec.ErrNotFound) || errors.Is(e.err, os.ErrNotExist)
-}
+func (e *runError) Error() string { return e.err.Error() }
+func (e *runError) Unwrap() error { return e.err }
 
 // environment is ours without what would make pip or Python work somewhere else than in the engine's folder. Where packages
 // come from, proxies and certificates stay as they are set.

@@ -299,7 +299,7 @@ func diskUse(folder string) uint64 {
 			return nil
 		}
 		if st.Nlink < 2 || !seen[st.Ino] {
-			total += uint64(st.Blocks) * 512 //nolint:gosec // never below 0
+			total += uint64(st.Blocks) * 512
 		}
 		seen[st.Ino] = true
 		return nil

@@ -2,6 +2,7 @@ package install
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -85,8 +86,8 @@ func explain(lines []string) (what, fix string) {
 			return t.what, t.fix
 		}
 	}
-	for i := len(lines) - 1; i >= 0; i-- {
-		if l := strings.TrimSpace(lines[i]); l != "" && !strings.HasPrefix(l, "Progress ") {
+	for _, line := range slices.Backward(lines) {
+		if l := strings.TrimSpace(line); l != "" && !strings.HasPrefix(l, "Progress ") {
 			return "the last line was: " + tame(l), ""
 		}
 	}
