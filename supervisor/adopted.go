@@ -101,6 +101,8 @@ func (c *adopted) follow(path string, out *output) (err error) {
 	return err
 }
 
+func (c *adopted) hear() { c.tail.hear() }
+
 // secrets are the values in the engine's environment that must not be shown.
 func (c *adopted) secrets() []string {
 	env, err := processEnv("/proc", c.id.PID)

@@ -27,6 +27,8 @@ type child interface {
 	members() []ident
 	// kill sends SIGKILL to every living process of the engine; sparing leaves alone those that only tidy up.
 	kill(sparing bool)
+	// hear waits until what the engine has printed so far was read.
+	hear()
 	// release lets go of the output, also of one that a stranger holds open.
 	release()
 }
@@ -128,6 +130,8 @@ func (p *process) terminate() error {
 	}
 	return p.id.signal(unix.SIGTERM)
 }
+
+func (p *process) hear() { p.tail.hear() }
 
 // release takes what was printed so far and lets go of the file, whoever else holds it.
 func (p *process) release() {

@@ -24,6 +24,7 @@ func (absent) exit() string            { return "" }
 func (absent) terminate() error        { return nil }
 func (absent) members() []ident        { return nil }
 func (absent) kill(bool)               {}
+func (absent) hear()                   {}
 func (absent) release()                {}
 
 // prober makes a prober of the engine; names are the served names of which one must be listed.

@@ -10,10 +10,14 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // scriptEnv holds what a fake engine does, words in order.
 const scriptEnv = "SUPERVISOR_TEST_SCRIPT"
+
+// gateEnv names the file that the word wait waits for.
+const gateEnv = "SUPERVISOR_TEST_GATE"
 
 // playEngine is the main function of a fake engine process. It ends when its script does, with serve being for ever.
 func playEngine(script string) (exit int) {
@@ -42,6 +46,14 @@ func playEngine(script string) (exit int) {
 			for range term {
 				fmt.Println("the holder got a SIGTERM")
 			}
+		case "wait":
+			tick := time.NewTicker(time.Millisecond)
+			for range tick.C {
+				if _, err := os.Stat(os.Getenv(gateEnv)); err == nil {
+					break
+				}
+			}
+			tick.Stop()
 		case "badflag":
 			fmt.Fprintln(os.Stderr, "vllm: error: unrecognized arguments: --nope")
 			return 2

@@ -51,6 +51,7 @@ type tailer struct {
 	out *output
 	// at is how much of the file, in bytes, was read.
 	at   int64
+	asks chan chan struct{}
 	stop chan struct{}
 	done chan struct{}
 	once sync.Once
@@ -62,7 +63,7 @@ func follow(path string, replay int64, out *output) (*tailer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the engine's output file: %w", err)
 	}
-	t := &tailer{f: f, out: out, stop: make(chan struct{}), done: make(chan struct{})}
+	t := &tailer{f: f, out: out, asks: make(chan chan struct{}), stop: make(chan struct{}), done: make(chan struct{})}
 	if size := t.size(); size > replay {
 		t.at = size - replay
 		t.skipLine()
@@ -105,13 +106,30 @@ func (t *tailer) run() {
 		timer.Reset(pause)
 		select {
 		case <-timer.C:
+		case heard := <-t.asks:
+			t.readUp(buf)
+			close(heard)
 		case <-t.stop:
-			// Only up to here: a stranger may hold the file and print for ever.
-			for end := t.size(); t.at < end && t.read(buf); {
-			}
+			t.readUp(buf)
 			t.out.end()
 			return
 		}
+	}
+}
+
+// readUp reads what is there, and only that: it may never stop.
+func (t *tailer) readUp(buf []byte) {
+	for end := t.size(); t.at < end && t.read(buf); {
+	}
+}
+
+// hear returns when everything that was printed before the call has been read.
+func (t *tailer) hear() {
+	heard := make(chan struct{})
+	select {
+	case t.asks <- heard:
+		<-heard
+	case <-t.done:
 	}
 }
 
@@ -156,6 +174,7 @@ func (t *tailer) trim() {
 			return // a full disk or the like; it is tried again
 		}
 		if lost := size - t.at; lost > 0 {
+			t.out.end() // what comes is not the rest of the line so far
 			t.out.note(fmt.Sprintf("the engine prints faster than it can be read: %d bytes were skipped", lost))
 		}
 		t.at = 0

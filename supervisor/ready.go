@@ -109,6 +109,7 @@ func (s *Supervisor) seekReady(ctx context.Context, l *life, results chan<- read
 
 // becomeReady publishes the ready state and remembers how long it took.
 func (s *Supervisor) becomeReady(l *life, r readiness) {
+	l.child.hear() // some facts stand only in the output
 	now := s.now()
 	l.ready = true
 	s.out.finish(now)

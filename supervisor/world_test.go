@@ -55,6 +55,7 @@ type fakeChild struct {
 func (c *fakeChild) leader() ident         { return c.id }
 func (c *fakeChild) done() <-chan struct{} { return c.end }
 func (c *fakeChild) exit() string          { return c.text }
+func (c *fakeChild) hear()                 {}
 func (c *fakeChild) release()              {}
 
 func (c *fakeChild) die(text string) {
