@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"admitd/gate/wire"
 )
 
 // ErrNoEngine is what the transport answers while no engine is launched.
@@ -30,35 +32,54 @@ type target struct {
 
 // transport sends requests to the current target. It never tries a request twice.
 type transport struct {
-	base *http.Transport
-	at   atomic.Pointer[target]
+	// plain is for http, which all engines of ours speak; secure is for an external engine behind https.
+	plain  *wire.Client
+	secure *http.Transport
+	at     atomic.Pointer[target]
 }
+
+const (
+	engineDialTimeout = 5 * time.Second
+	engineIdle        = 3 * time.Second
+	engineMaxIdle     = 4096
+)
 
 // newTransport builds the client side of the engine's socket. Engines close idle connections after 5 s, so ours go after
 // 3 s: a request must not meet a closing one. There is no limit on the time to the first byte, because SGLang holds the
 // headers until the first token; the caller's context is the limit.
 func newTransport() *transport {
 	t := &transport{}
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	t.base = &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: engineDialTimeout}
+	t.plain = &wire.Client{
+		Dial: func(ctx context.Context, host string) (net.Conn, error) {
 			if at := t.at.Load(); at != nil && at.network != "" {
-				network, address = at.network, at.address
+				return dialer.DialContext(ctx, at.network, at.address)
 			}
-			return dialer.DialContext(ctx, network, address)
+			return dialer.DialContext(ctx, "tcp", withPort(host, "80"))
 		},
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 4096,
-		IdleConnTimeout:     3 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second,
+		IdleTimeout: engineIdle, MaxIdle: engineMaxIdle,
+	}
+	t.secure = &http.Transport{
+		DialContext: dialer.DialContext, DisableCompression: true, MaxIdleConnsPerHost: engineMaxIdle,
+		IdleConnTimeout: engineIdle, TLSHandshakeTimeout: 10 * time.Second,
 	}
 	return t
+}
+
+// withPort adds the port to a URL's host that names none.
+func withPort(host, port string) string {
+	u := url.URL{Host: host}
+	if u.Port() == "" {
+		return net.JoinHostPort(u.Hostname(), port)
+	}
+	return host
 }
 
 // point directs the transport to another engine, nil for none.
 func (t *transport) point(at *target) {
 	t.at.Store(at)
-	t.base.CloseIdleConnections()
+	t.plain.CloseIdleConnections()
+	t.secure.CloseIdleConnections()
 }
 
 // RoundTrip implements http.RoundTripper. The caller's own credentials never reach the engine.
@@ -70,7 +91,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, ErrNoEngine
 	}
-	return t.base.RoundTrip(at.rewrite(req))
+	out := at.rewrite(req)
+	if out.URL.Scheme == "http" {
+		return t.plain.RoundTrip(out)
+	}
+	return t.secure.RoundTrip(out)
 }
 
 func (at *target) rewrite(req *http.Request) *http.Request {
