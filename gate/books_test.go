@@ -77,8 +77,8 @@ func TestSettledExactlyOnceWhateverTheEnding(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// Close waits for every handler: whoever left before the gate saw anything is no arrival.
-	r.srv.Close()
+	// Whoever left before the gate saw anything is no arrival.
+	r.untilServed()
 	n := int(arrivals.Load())
 	all, _, _ := r.pool.Journal.Read(0, 0)
 	if n < tries/4 || len(outcomesOf(all)) == 0 {
@@ -325,7 +325,7 @@ func TestDecisionRecordHoldsWhatWasSeen(t *testing.T) {
 	r := newRig(t, answerStream, func(s *setup) { s.policy = oneAtATime })
 	r.get("POST", chatPath, strings.Replace(streamBody, "hello there", "a secret plan", 1), "X-Admitd-Session", "task-7")
 	o := r.outcome(1)
-	d := r.decision(1)
+	d := r.decision(1).Complete()
 	if d.Pool != "m" || d.Path != chatPath || !d.Stream || d.PromptTokens == 0 || d.ReservedTokens < d.PromptTokens ||
 		len(d.Signals) == 0 || len(d.Trace) == 0 || d.PolicyRev == "" || d.Session == "" || d.Session == "task-7" {
 		t.Errorf("decision %+v", d)

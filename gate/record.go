@@ -76,12 +76,15 @@ func (a *arrival) addVerdict(d *journal.Decision, now time.Time) {
 	d.Ticket = v.Ticket != ""
 	d.SnapshotSeq = v.SnapshotSeq
 	d.Ledger = admission.ViewOf(v.State)
-	d.Trace, d.Counterfactual = v.Decision.Trace, v.Decision.Counterfactual
-	at := v.State.Now
-	if at.IsZero() {
-		at = now
-	}
-	d.Signals = signalViews(a.pool.snapshot(), v, at)
+	snap := a.pool.snapshot()
+	d.Late = journal.NewLate(func(d *journal.Decision) {
+		at, why := v.State.Now, v.Explained()
+		if at.IsZero() {
+			at = now
+		}
+		d.Trace, d.Counterfactual = why.Trace, why.Counterfactual
+		d.Signals = signalViews(snap, v, at)
+	})
 }
 
 // snapshot is the scrape that the controller has seen last, else the pool's latest.

@@ -59,7 +59,7 @@ func judgeAgain(recorded []feed.Record, draft *policy.Compiled) api.DryRun {
 // judgedByPolicy tells decisions that the policy made from those that the gate or the controller made without it
 // (bad key, too large, draining): only the first kind saw signals, and has one of these reasons.
 func judgedByPolicy(d *journal.Decision) bool {
-	if len(d.Signals) == 0 {
+	if len(d.Complete().Signals) == 0 {
 		return false
 	}
 	return d.Verdict == reason.VerdictAdmit || forWantOfRoom(d.Reason)

@@ -1,12 +1,13 @@
 package journal
 
-// Divert gives what is appended from now on to take instead of the disk; memory keeps it as ever. take is called in the order
-// of the numbers and must not wait, nor call the journal. nil ends it. Another journal writes the record then: see package
-// handover.
-func (j *Journal) Divert(take func(Entry)) {
+// Divert gives what is appended after the number that it returns to take instead of the disk; memory keeps it as ever. take is
+// called in the order of the numbers and must not wait, nor call the journal. nil ends it. Another journal writes the record
+// then: see package handover.
+func (j *Journal) Divert(take func(Entry)) (last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.divert = take
+	return j.last
 }
 
 // Rewrite offers entries to the disk that had been diverted and that nobody has written.
@@ -33,6 +34,5 @@ func (j *Journal) Recall(entries []Entry) {
 		}
 		j.keep(e)
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
+	j.tell()
 }

@@ -55,6 +55,7 @@ type Journal struct {
 	first   uint64
 	last    uint64
 	index   map[string]place
+	// changed is closed at the next entry; nil while nobody waits for it.
 	changed chan struct{}
 	closed  bool
 	disk    *disk
@@ -77,7 +78,7 @@ func New(o Options) (*Journal, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	j := &Journal{ring: make([]Entry, o.Ring), index: map[string]place{}, changed: make(chan struct{})}
+	j := &Journal{ring: make([]Entry, o.Ring), index: map[string]place{}}
 	if o.Dir == "" {
 		return j, nil
 	}
@@ -111,9 +112,16 @@ func (j *Journal) Append(e Entry) uint64 {
 	case j.disk != nil && !j.closed:
 		j.disk.offer(e)
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
+	j.tell()
 	return e.Seq
+}
+
+// tell wakes those who wait for the next entry. The lock is held.
+func (j *Journal) tell() {
+	if j.changed != nil {
+		close(j.changed)
+		j.changed = nil
+	}
 }
 
 // keep numbers an entry and puts it into the ring. The lock is held.
@@ -207,6 +215,9 @@ func (j *Journal) at(seq uint64) *Entry { return &j.ring[(seq-1)%uint64(len(j.ri
 func (j *Journal) Changed() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.changed == nil {
+		j.changed = make(chan struct{})
+	}
 	return j.changed
 }
 

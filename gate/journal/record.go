@@ -10,6 +10,8 @@
 package journal
 
 import (
+	"encoding/json"
+	"sync"
 	"time"
 
 	"admitd/gate/admission"
@@ -94,6 +96,36 @@ type Decision struct {
 	Ledger         admission.View `json:"ledger"`
 	Trace          []policy.Step  `json:"trace,omitempty"`
 	Counterfactual string         `json:"counterfactual,omitempty"`
+
+	// Late works out Signals, Trace and Counterfactual when somebody asks for them; nil when they are there.
+	Late *Late `json:"-"`
+}
+
+// Late is the part of a decision that hardly anybody reads: Complete works it out, once.
+type Late struct {
+	once sync.Once
+	fill func(*Decision)
+}
+
+// NewLate returns a Late; fill sets fields of the decision that nobody reads before Complete, and keeps nothing of it.
+func NewLate(fill func(*Decision)) *Late { return &Late{fill: fill} }
+
+// Complete returns the decision with all that it saw. It must come before Signals, Trace and Counterfactual are read and
+// before the decision is copied. Safe for concurrent use.
+func (d *Decision) Complete() *Decision {
+	if d.Late != nil {
+		d.Late.once.Do(func() {
+			d.Late.fill(d)
+			d.Late.fill = nil
+		})
+	}
+	return d
+}
+
+// MarshalJSON implements json.Marshaler: what is written down is complete.
+func (d *Decision) MarshalJSON() ([]byte, error) {
+	type plain Decision
+	return json.Marshal((*plain)(d.Complete()))
 }
 
 // Outcome is how an admitted arrival ended.

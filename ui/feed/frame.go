@@ -199,7 +199,7 @@ func reasonIndexes() map[reason.Code]int {
 }
 
 func seen(d *journal.Decision, n signals.Name) *float64 {
-	for i := range d.Signals {
+	for i := range d.Complete().Signals {
 		if d.Signals[i].Name == n {
 			return d.Signals[i].Value
 		}

@@ -21,7 +21,7 @@ func (it *item) api() api.DecisionItem {
 	if !ok {
 		e = reason.Entry{Code: it.decision.Reason, Verdict: it.decision.Verdict}
 	}
-	return api.DecisionItem{Seq: it.seq, At: it.at, Decision: *it.decision, Outcome: it.outcome, Reason: e}
+	return api.DecisionItem{Seq: it.seq, At: it.at, Decision: *it.decision.Complete(), Outcome: it.outcome, Reason: e}
 }
 
 // items is a ring of decisions with an index by request id.
