@@ -10,7 +10,7 @@ import (
 
 // factsEvery is the pause between two looks at the model list of an external engine: its owner can put another in its place
 // without a word.
-const factsEvery = 10 * time.Second
+const factsEvery = 5 * time.Second
 
 // slowProbeTimeout bounds a health probe that is a real request: SGLang itself waits 20 s for a token.
 const slowProbeTimeout = 25 * time.Second
@@ -91,7 +91,7 @@ func (s *Supervisor) askExternal(p *pulse) asker {
 	var healthAt time.Time
 	factsAt := s.now() // readiness has just seen them
 	failed := false
-	return func(ctx context.Context, tell func(vital) bool) bool {
+	return func(whole context.Context, tell func(vital) bool) bool {
 		now, limit, v := s.now(), s.o.HealthTimeout, vital{}
 		if s.costly.Load() {
 			limit = max(limit, slowProbeTimeout)
@@ -100,7 +100,7 @@ func (s *Supervisor) askExternal(p *pulse) asker {
 		if !v.unasked && !tell(vital{begins: true}) {
 			return false
 		}
-		ctx, cancel := context.WithTimeout(ctx, limit)
+		ctx, cancel := context.WithTimeout(whole, limit)
 		defer cancel()
 		if !v.unasked {
 			healthAt = now
@@ -110,10 +110,14 @@ func (s *Supervisor) askExternal(p *pulse) asker {
 			facts := pr.facts(ctx)
 			v.facts, factsAt = &facts, now
 		}
-		failed = v.err != nil
-		if v.err == nil && !v.unasked && p.askToken.Load() {
+		failed = v.err != nil || v.facts != nil && v.facts.err != nil
+		switch {
+		case v.err != nil || v.unasked:
+		case p.askToken.Load():
 			v.err = pr.token(ctx, s.status.Load().Model)
 			v.token = v.err == nil
+		case p.askCanary.Load():
+			v.canary = s.sendCanary(whole, pr, p)
 		}
 		return tell(v)
 	}

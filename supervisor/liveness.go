@@ -44,7 +44,15 @@ type liveness struct {
 	doubt bool
 	// resumed is when an engine in doubt answered again after it had been silent.
 	resumed time.Time
+
+	// provenAt is when a token last came out, or the engine became ready.
+	provenAt time.Time
+	// deaf counts looks at the model list in a row that failed while health answered; barren, canaries in a row without a token.
+	deaf, barren int
 }
+
+// canaries is how many tokens asked for in vain, with nothing else in hand, make an engine stalled: one may have met a hiccup.
+const canaries = 2
 
 // asked records that a health probe begins at now.
 func (l *liveness) asked(now time.Time) {
@@ -77,7 +85,8 @@ func (l *liveness) healthy(now time.Time, err error) {
 func (l *liveness) progress(now time.Time, running int, tokens float64, known bool) {
 	grew := known && l.counted && tokens > l.tokens
 	if grew {
-		l.movedAt, l.doubt = now, false
+		l.movedAt, l.provenAt, l.doubt = now, now, false
+		l.deaf, l.barren = 0, 0
 	}
 	fresh := known && (!l.counted || tokens < l.tokens)
 	if grew || fresh || running <= 0 || l.running <= 0 {
@@ -92,7 +101,33 @@ func (l *liveness) progress(now time.Time, running int, tokens float64, known bo
 // proved records that a probe brought a token out of the engine.
 func (l *liveness) proved(now time.Time) {
 	l.doubt = false
-	l.idleSince = now
+	l.idleSince, l.provenAt = now, now
+	l.deaf, l.barren = 0, 0
+}
+
+// listed records a look at the model list of an engine whose health had just answered.
+func (l *liveness) listed(err error) {
+	if err == nil {
+		l.deaf = 0
+		return
+	}
+	l.deaf++
+	l.lastError = err.Error()
+}
+
+// unproved records that a canary brought out no token.
+func (l *liveness) unproved(err error) {
+	l.barren++
+	l.lastError = err.Error()
+}
+
+// canaryDue reports whether an engine without work should be asked for a token: none has come out for after (never, if that is
+// not positive), or its server answers nothing but /health. The caller makes sure that nothing is in hand.
+func (l *liveness) canaryDue(now time.Time, after time.Duration) bool {
+	if l.doubt || l.fails > 0 || l.running > 0 {
+		return false
+	}
+	return l.deaf >= l.failures || l.barren > 0 || after > 0 && now.Sub(l.provenAt) >= after
 }
 
 // quiet is how long the engine has answered nothing while it had work.
@@ -103,21 +138,28 @@ func (l *liveness) quiet(now time.Time) time.Duration {
 	return now.Sub(l.idleSince)
 }
 
-// stalled reports whether the engine does not work at now, and why.
-func (l *liveness) stalled(now time.Time) (why string, yes bool) {
+// stalled reports whether the engine does not work at now, and why. The code is empty while only doubt is left.
+func (l *liveness) stalled(now time.Time) (f finding, yes bool) {
+	still := now.Sub(l.idleSince).Round(time.Second)
 	switch {
 	case l.hinted && l.fails > 0:
-		return "it reports its own death: " + l.lastError, true
+		return finding{CoreDead, "it reports its own death: " + l.lastError}, true
 	case l.fails >= l.failures && !l.movedAt.After(l.firstFail):
-		return fmt.Sprintf("%d health probes in a row failed and no token came out: %s", l.fails, l.lastError), true
+		return finding{Unhealthy, fmt.Sprintf("%d health probes in a row failed and no token came out: %s", l.fails, l.lastError)}, true
 	case l.known && l.running > 0 && now.Sub(l.idleSince) >= l.stallAfter:
-		return fmt.Sprintf("%d requests are in hand and no token counter moved for %s", l.running, now.Sub(l.idleSince).Round(time.Second)), true
+		return finding{NoProgress, fmt.Sprintf("%d requests are in hand and no token counter moved for %s", l.running, still)}, true
 	case l.mute(now):
-		return fmt.Sprintf("%d requests are in hand and neither its metrics nor its health answered for %s", l.running, l.quiet(now).Round(time.Second)), true
+		return finding{Mute, fmt.Sprintf("%d requests are in hand and neither its metrics nor its health answered for %s", l.running, l.quiet(now).Round(time.Second))}, true
+	case !l.known && l.running > 0 && l.deaf >= l.failures && now.Sub(l.idleSince) >= l.stallAfter:
+		return finding{Hollow, fmt.Sprintf("%d requests are in hand for %s and only /health answers: %s", l.running, still, l.lastError)}, true
+	case l.barren >= canaries && l.deaf >= l.failures:
+		return finding{Hollow, "it answers /health and nothing else, and brought out no token: " + l.lastError}, true
+	case l.barren >= canaries:
+		return finding{Frozen, fmt.Sprintf("it has nothing to do and brought out no token when asked %d times: %s", l.barren, l.lastError)}, true
 	case l.doubt:
-		return "it stalled and has not produced a token since", true
+		return finding{why: "it stalled and has not produced a token since"}, true
 	}
-	return "", false
+	return finding{}, false
 }
 
 // mute reports whether an engine with work has answered nothing for too long. Not having been asked does not count.

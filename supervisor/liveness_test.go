@@ -61,8 +61,8 @@ func TestLiveness(t *testing.T) {
 					l.healthy(now, s.health)
 				}
 				l.progress(now, s.running, s.tokens, s.known)
-				if why, got := l.stalled(now); got != s.want || got == (why == "") {
-					t.Errorf("step %d: stalled = %v (%q); want %v", i, got, why, s.want)
+				if f, got := l.stalled(now); got != s.want || got == (f.why == "") {
+					t.Errorf("step %d: stalled = %v (%+v); want %v", i, got, f, s.want)
 				}
 			}
 		})
@@ -91,13 +91,13 @@ func TestLivenessNeedsATokenToRecover(t *testing.T) {
 		t.Error("an empty engine was believed to work again without a token")
 	}
 	l.proved(at(62))
-	if why, yes := l.stalled(at(62)); yes {
-		t.Errorf("still stalled after a token: %s", why)
+	if f, yes := l.stalled(at(62)); yes {
+		t.Errorf("still stalled after a token: %s", f.why)
 	}
 	l = stalled()
 	l.progress(at(61), 1, 6, true)
-	if why, yes := l.stalled(at(61)); yes {
-		t.Errorf("still stalled although the work goes on: %s", why)
+	if f, yes := l.stalled(at(61)); yes {
+		t.Errorf("still stalled although the work goes on: %s", f.why)
 	}
 }
 

@@ -60,6 +60,10 @@ type Options struct {
 	// grows, and known false when the counter is not known now. Nil means that nothing is ever in hand.
 	Progress func() (running int, tokens float64, known bool)
 
+	// Idle reports whether nothing at all is at the engine, by any book, and it is awake: only then is it asked for a token to see
+	// that it lives. Called from any goroutine; nil means that it always may be.
+	Idle func() bool
+
 	// StartTimeout is how long a launch may take until it is ready; default 30 min.
 	StartTimeout time.Duration
 	// SilenceTimeout is how long a loading engine may print nothing at all; default 15 min, because a cold kernel
@@ -83,6 +87,9 @@ type Options struct {
 	HealthTimeout time.Duration
 	// HealthFailures in a row without any progress make the engine Stalled; default 3.
 	HealthFailures int
+	// CanaryAfter is how long an idle engine may go without a token until it is asked for one, so that one that is frozen is found
+	// before a caller finds it; default 5 min. Negative means never.
+	CanaryAfter time.Duration
 	// StallAfter is how long work may be in hand with no token counter moving, or with neither counters nor health answering,
 	// before Stalled; default 60 s.
 	StallAfter time.Duration
@@ -126,6 +133,9 @@ func (o Options) defaults() Options {
 	def(&o.ReadyInterval, pick(2*time.Second, time.Second, 500*time.Millisecond))
 	def(&o.HealthInterval, pick(15*time.Second, 2*time.Second, 5*time.Second))
 	def(&o.HealthTimeout, pick(slowProbeTimeout, 10*time.Second, 10*time.Second))
+	if o.CanaryAfter == 0 {
+		o.CanaryAfter = 5 * time.Minute
+	}
 	def(&o.StallAfter, time.Minute)
 	def(&o.StallRestartAfter, 2*time.Minute)
 	if o.HealthFailures <= 0 {

@@ -207,12 +207,27 @@ func (p *prober) token(ctx context.Context, model string) error {
 		return p.refused("/v1/completions", status)
 	}
 	if status != http.StatusOK {
-		return fmt.Errorf("the one-token request is answered with %d", status)
+		return &tokenStatusError{status}
 	}
 	if !gjson.GetBytes(answer, "choices.0").Exists() {
 		return errors.New("the one-token request is answered without a choice")
 	}
 	return nil
+}
+
+// tokenStatusError is an answer to the one-token request that is not a token.
+type tokenStatusError struct{ status int }
+
+// Error implements error.
+func (e *tokenStatusError) Error() string {
+	return fmt.Sprintf("the one-token request is answered with %d", e.status)
+}
+
+// refusal reports whether a token did not come because the engine chose so: it does not like the request, or is full. That proves
+// neither life nor death.
+func refusal(err error) bool {
+	e, ok := errors.AsType[*tokenStatusError](err)
+	return ok && (e.status < http.StatusInternalServerError || e.status == http.StatusServiceUnavailable)
 }
 
 func (p *prober) embedding(ctx context.Context, model string) error {

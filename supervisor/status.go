@@ -84,7 +84,9 @@ type Status struct {
 	Phases []PhaseTime `json:"phases,omitempty"`
 	// Text is one sentence on the state for people.
 	Text string `json:"text"`
-	PID  int    `json:"pid,omitempty"`
+	// Trouble is what is wrong within the state, what happens next and what a person can do; nil when nothing is known to be.
+	Trouble *Trouble `json:"trouble,omitempty"`
+	PID     int      `json:"pid,omitempty"`
 	// Started is when the process was launched; ReadyAt when it last became ready.
 	Started time.Time `json:"started"`
 	ReadyAt time.Time `json:"ready_at"`

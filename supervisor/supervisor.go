@@ -182,6 +182,9 @@ func (s *Supervisor) update(change func(*Status)) {
 	change(&st)
 	if st.State != old.State {
 		st.Since = s.now()
+		if st.Trouble == old.Trouble {
+			st.Trouble = nil
+		}
 	}
 	if reflect.DeepEqual(&st, old) {
 		return
