@@ -80,7 +80,7 @@ func TestCallerThatLeavesEndsItsRequestByName(t *testing.T) {
 	r.get("POST", "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"x"}]}`)
 	recv(t, "asked", n.rid)
 	ctx, leave := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", r.url+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}`))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
 	}

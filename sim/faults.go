@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -219,12 +220,7 @@ func (f *faultSet) nextDue() (time.Duration, bool) {
 
 // stalls reports whether the engine is to stand still.
 func (f *faultSet) stalls() bool {
-	for _, name := range stalling() {
-		if f.on(name) {
-			return true
-		}
-	}
-	return f.has(FaultQueueHang)
+	return slices.ContainsFunc(stalling(), f.on) || f.has(FaultQueueHang)
 }
 
 // trip notes that the occasion of a fault has come, if it was asked for; has reports that.

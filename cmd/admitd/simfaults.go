@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -176,7 +177,7 @@ func memoryHeld(srv *sim.Server, stay time.Duration) error {
 	if err := l.Close(); err != nil {
 		return err
 	}
-	if err := standIn("--hold-memory", name, "--of", fmt.Sprint(os.Getpid()), "--for", stay.String()); err != nil {
+	if err := standIn("--hold-memory", name, "--of", strconv.Itoa(os.Getpid()), "--for", stay.String()); err != nil {
 		return err
 	}
 	return awaited("holding the memory", func() bool {

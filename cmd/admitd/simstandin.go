@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +55,7 @@ func holdMemory(name string, pid int, stay time.Duration) error {
 		return err
 	}
 	for {
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1) //nolint:gosec // a descriptor is small
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
 		if err == nil {
 			break
 		}
@@ -87,7 +88,7 @@ func unkillable(stay time.Duration) error {
 	if err := core.Start(); err != nil {
 		return err
 	}
-	if err := standIn("--pin", "--of", fmt.Sprint(core.Process.Pid), "--for", stay.String()); err != nil {
+	if err := standIn("--pin", "--of", strconv.Itoa(core.Process.Pid), "--for", stay.String()); err != nil {
 		return err
 	}
 	return awaited("pinning the core (ptrace)", func() bool {

@@ -13,11 +13,11 @@ import (
 
 // haunt shows an engine with four slots that reads running 4, scrape after scrape, while nothing of ours is there. tokens is
 // what it counts at the n-th scrape.
-func haunt(t *testing.T, c *Controller, scrapes int, every time.Duration, tokens func(n int) (float64, bool)) (now time.Time) {
+func haunt(t *testing.T, c *Controller, tokens func(n int) (float64, bool)) (now time.Time) {
 	t.Helper()
 	now = epoch.Add(10 * time.Second)
-	for n := range scrapes {
-		now = now.Add(every)
+	for n := range 5 {
+		now = now.Add(100 * time.Millisecond)
 		before := c.ghosts
 		c.Observe(now, signals.NewSnapshot(signals.Snapshot{Seq: uint64(n) + 1, At: now, Life: 1},
 			signals.Signal{Name: signals.Running, Value: 4, At: now, State: signals.Live},
@@ -47,7 +47,7 @@ func TestGaugesAreBelievedAboutNothingOfOursOnlyWhileTokensComeOut(t *testing.T)
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := New(Config{Slots: 4, Shared: tc.shared}, compile(t, "policy: queue-depth\nparams: {max_waiting: 0}\nhold: {max_wait: 0s}\n"))
-			now := haunt(t, c, 5, 100*time.Millisecond, tc.tokens)
+			now := haunt(t, c, tc.tokens)
 			n, since := c.Ghosts(now)
 			if n != tc.ghosts || n > 0 && !since.Equal(epoch.Add(10*time.Second+100*time.Millisecond)) {
 				t.Errorf("%d ghosts since %s", n, since)
@@ -67,7 +67,7 @@ func TestGaugesAreBelievedAboutNothingOfOursOnlyWhileTokensComeOut(t *testing.T)
 func TestGhostsAreForgotten(t *testing.T) {
 	grows := func(n int) (float64, bool) { return float64(100 + 8*n), true }
 	c := New(Config{Slots: 4}, nil)
-	now := haunt(t, c, 5, 100*time.Millisecond, grows)
+	now := haunt(t, c, grows)
 	if n, _ := c.Ghosts(now.Add(ghostPatience + time.Millisecond)); n != 0 {
 		t.Errorf("%d ghosts without a token for %s", n, ghostPatience)
 	}
@@ -81,7 +81,7 @@ func TestGhostsAreForgotten(t *testing.T) {
 		t.Errorf("%d ghosts of an engine that is gone", n)
 	}
 	c = New(Config{Slots: 4}, nil)
-	now = haunt(t, c, 5, 100*time.Millisecond, grows).Add(time.Millisecond)
+	now = haunt(t, c, grows).Add(time.Millisecond)
 	c.Observe(now, empty(1, now, 0))
 	if n, since := c.Ghosts(now); n != 0 || !since.IsZero() {
 		t.Errorf("%d ghosts since %s of an idle engine", n, since)
@@ -96,7 +96,7 @@ func TestTokensOfOurOwnProveNoGhosts(t *testing.T) {
 	if _, err := c.Settle(epoch.Add(10*time.Second), Settlement{ID: "a", Ending: dialect.EndWhole}); err != nil {
 		t.Fatal(err)
 	}
-	now := haunt(t, c, 5, 100*time.Millisecond, func(n int) (float64, bool) { return float64(100 + 8*n), true })
+	now := haunt(t, c, func(n int) (float64, bool) { return float64(100 + 8*n), true })
 	if n, _ := c.Ghosts(now); n != 0 {
 		t.Errorf("%d ghosts half a second after an ending of our own", n)
 	}

@@ -144,7 +144,7 @@ done
 shift
 exec `+admitd+` sim --dialect sglang --listen "$host:$port" `+strings.Join(more, " ")+` "$@"
 `)
-	if err := os.Chmod(path, 0o700); err != nil { //nolint:gosec // a program
+	if err := os.Chmod(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -374,7 +374,7 @@ func waitFor(t *testing.T, what string, cond func() bool) {
 }
 
 func listens(at string) bool {
-	resp, err := http.Get("http://" + at + "/health") //nolint:noctx // a loopback port of the test's own
+	resp, err := http.Get("http://" + at + "/health")
 	if err != nil {
 		return false
 	}
