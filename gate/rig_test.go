@@ -23,11 +23,26 @@ import (
 	"admitd/gate/journal"
 	"admitd/gate/policy"
 	"admitd/gate/quota"
+	"admitd/gate/wire"
 	"admitd/signals"
 	"admitd/supervisor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// stock is set while the gate is tested between net/http's server and client instead of those of package wire. It must
+// behave the same.
+var stock bool
+
+type onBoth struct{ m *testing.M }
+
+func (b onBoth) Run() int {
+	if code := b.m.Run(); code != 0 {
+		return code
+	}
+	stock = true
+	return b.m.Run()
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(onBoth{m}) }
 
 // patience is how long a test waits for what must happen; it decides nothing but when to give up.
 const patience = 20 * time.Second
@@ -92,10 +107,14 @@ func newEngine(t *testing.T, h http.HandlerFunc) *fakeEngine {
 		e.handler(w, r)
 	}))
 	addr := e.Listener.Addr().String()
-	tr := &http.Transport{MaxIdleConnsPerHost: 100, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", addr)
-	}}
+	dial := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
+	var tr interface {
+		http.RoundTripper
+		CloseIdleConnections()
+	} = &wire.Client{Dial: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }}
+	if stock {
+		tr = &http.Transport{MaxIdleConnsPerHost: 100, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	}
 	e.transport = tr
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
@@ -134,7 +153,11 @@ type rig struct {
 	reg    *prometheus.Registry
 	logs   *syncBuffer
 	client *http.Client
-	srv    *httptest.Server
+	srv    interface {
+		Serve(l net.Listener) error
+		Shutdown(ctx context.Context) error
+		Close() error
+	}
 }
 
 // setup changes a rig before it starts.
@@ -167,25 +190,51 @@ func newRig(t *testing.T, h http.HandlerFunc, change func(*setup)) *rig {
 		t.Fatal(err)
 	}
 	r.gate = gate
-	srv := httptest.NewUnstartedServer(gate)
-	if s.narrow {
-		srv.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			_ = c.(*net.TCPConn).SetWriteBuffer(4096)
-			return ctx
-		}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	Prepare(srv.Config)
-	srv.Start()
-	r.srv = srv
-	r.url, r.addr = srv.URL, srv.Listener.Addr().String()
+	r.serve(l, s.narrow)
+	r.addr = l.Addr().String()
+	r.url = "http://" + r.addr
 	tr := &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true}
 	r.client = &http.Client{Transport: tr}
 	t.Cleanup(func() {
 		tr.CloseIdleConnections()
-		srv.CloseClientConnections()
-		srv.Close()
+		_ = r.srv.Close()
+		r.untilServed()
 	})
 	return r
+}
+
+// serve puts the gate behind one of the two servers.
+func (r *rig) serve(l net.Listener, narrow bool) {
+	context := func(ctx context.Context, c net.Conn) context.Context {
+		if narrow {
+			_ = c.(*net.TCPConn).SetWriteBuffer(4096)
+		}
+		return ctx
+	}
+	if stock {
+		srv := &http.Server{Handler: r.gate, ConnContext: context}
+		Prepare(srv)
+		r.srv = srv
+	} else {
+		srv := &wire.Server{ConnContext: context}
+		r.gate.PrepareWire(srv)
+		r.srv = srv
+	}
+	go r.srv.Serve(l)
+}
+
+// untilServed waits until every handler has returned.
+func (r *rig) untilServed() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := r.srv.Shutdown(ctx); err != nil {
+		r.t.Errorf("handlers have not returned: %v", err)
+	}
 }
 
 func compile(t *testing.T, text string) *policy.Compiled {
