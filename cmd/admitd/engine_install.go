@@ -88,6 +88,9 @@ func (e *env) engineInstall(ctx *cli.Context) error {
 	}
 	return e.output(ctx, m, func(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "engine\t%s\nfolder\t%s\nsize\t%s\nverified\t%s\n", m.Name, m.Folder, gib(m.Bytes), strings.Join(m.Verified, "\n\t"))
+		if !m.Started {
+			_, _ = fmt.Fprintf(w, "not started\t%s --verify-model MODEL tries a real start\n", strings.Join(append([]string{"admitd"}, e.args[1:]...), " "))
+		}
 		_, _ = fmt.Fprintf(w, "serve with\t%s\n", serveLine(m, o))
 	})
 }

@@ -45,6 +45,8 @@ type Marker struct {
 	// VerifiedAt is when it was last tried, Verified what was tried then, one line each.
 	VerifiedAt time.Time `json:"verified_at"`
 	Verified   []string  `json:"verified"`
+	// Started says that a real start was among that.
+	Started bool `json:"started"`
 }
 
 // BinaryPath is the program to run: vllm, or for SGLang the Python that has it.

@@ -68,6 +68,12 @@ type job struct {
 	marker Marker
 }
 
+// Names of steps that are more than names. The check is never skipped: it also learns what the marker says.
+const (
+	checkStep = "check that it is whole"
+	startStep = "start it once"
+)
+
 // step is one part of an install. What a step needs to know of an earlier one is on disk.
 type step struct {
 	name string
@@ -156,8 +162,8 @@ func (j *job) again(ctx context.Context, m Marker, file *os.File) (Marker, error
 		return m, err
 	}
 	defer j.tidy()
-	j.marker.Verified = nil
-	steps := []step{{"look", false, j.check}, {"start it once", false, j.start}}
+	j.marker.Verified, j.marker.Started = nil, false
+	steps := []step{{checkStep, false, j.check}, {startStep, false, j.start}}
 	if needsModel {
 		steps = slices.Insert(steps, 0, step{"unpack the test model", false, j.model})
 	}
@@ -199,9 +205,9 @@ func (j *job) steps() []step {
 	if j.o.TestModel {
 		all = append(all, step{"unpack the test model", false, j.model})
 	}
-	all = append(all, step{"look", false, j.check})
+	all = append(all, step{checkStep, false, j.check})
 	if j.o.VerifyModel != "" || j.o.TestModel {
-		all = append(all, step{"start it once", false, j.start})
+		all = append(all, step{startStep, false, j.start})
 	}
 	return all
 }
@@ -233,7 +239,7 @@ func (j *job) readRecord() (record, bool) {
 // each does the steps that are not done yet. Only an install keeps a record of them.
 func (j *job) each(ctx context.Context, steps []step, keep bool) error {
 	for i, s := range steps {
-		if keep && slices.Contains(j.rec.Done, s.name) && s.name != "look" {
+		if keep && slices.Contains(j.rec.Done, s.name) && s.name != checkStep {
 			continue
 		}
 		j.o.Reporter.Step(i+1, len(steps), s.name)

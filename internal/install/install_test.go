@@ -27,7 +27,7 @@ func TestInstallGivesAnEngineThatServeFinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, l.notes.text)
 	}
-	if m.Build != CPU || m.Version != "0.32.0" || m.Name != "vllm-0.32.0-cpu" || started != filepath.Join(m.Folder, "model") || len(m.Verified) != 2 {
+	if m.Build != CPU || m.Version != "0.32.0" || m.Name != "vllm-0.32.0-cpu" || started != filepath.Join(m.Folder, "model") || len(m.Verified) != 2 || !m.Started {
 		t.Errorf("%+v, started with %q", m, started)
 	}
 	found, err := Find(o.DataDir, "vllm", "", false)
@@ -50,6 +50,20 @@ func TestInstallGivesAnEngineThatServeFinds(t *testing.T) {
 	before := l.called(t)
 	if _, err := Install(t.Context(), o); err != nil || l.called(t) != before {
 		t.Errorf("%v; called again:\n%s", err, strings.TrimPrefix(l.called(t), before))
+	}
+}
+
+func TestSGLangIsItsPython(t *testing.T) {
+	l := newLab(t)
+	t.Setenv("HAS", "0.5.20")
+	o := l.options()
+	o.Kind, o.Build, o.Version = "sglang", GPU, "0.5.20"
+	m, err := Install(t.Context(), o)
+	if err != nil || m.Name != "sglang-0.5.20" || m.Binary != filepath.Join("bin", "python") || m.Started {
+		t.Errorf("%+v %v", m, err)
+	}
+	if calls := l.called(t); !strings.Contains(calls, "sglang==0.5.20") || strings.Contains(calls, "pip download") || strings.Contains(calls, "purelib") {
+		t.Errorf("called:\n%s", calls)
 	}
 }
 
@@ -88,14 +102,18 @@ func TestInstalledEngineIsTriedAgainOnDemand(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.VerifyModel = "org/model"
-	o.Start = func(context.Context, Marker, string, func(string)) (string, error) { return "", errors.New("no memory") }
+	o.Start = func(context.Context, Marker, string, func(string)) (string, error) {
+		return "", errors.New("no memory")
+	}
 	if _, err := Install(t.Context(), o); err == nil || !strings.Contains(err.Error(), "start it once: no memory") {
 		t.Errorf("%v", err)
 	}
 	if m, err := readMarker(first.Folder); err != nil || len(m.Verified) != 1 {
 		t.Errorf("a failed trial changed the marker: %+v %v", m, err)
 	}
-	o.Start = func(_ context.Context, _ Marker, model string, _ func(string)) (string, error) { return "started " + model, nil }
+	o.Start = func(_ context.Context, _ Marker, model string, _ func(string)) (string, error) {
+		return "started " + model, nil
+	}
 	m, err := Install(t.Context(), o)
 	if err != nil || len(m.Verified) != 2 || m.Verified[1] != "started org/model" || !m.InstalledAt.Equal(first.InstalledAt) {
 		t.Errorf("%+v %v", m, err)

@@ -281,7 +281,7 @@ func (j *job) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.marker.Verified = append(j.marker.Verified, line)
+	j.marker.Verified, j.marker.Started = append(j.marker.Verified, line), true
 	j.o.Reporter.Note(line)
 	return nil
 }
