@@ -22,6 +22,8 @@ type Admission struct {
 	held map[admission.ID]chan ruling
 	shut *closure
 
+	flights flights
+
 	wake   chan struct{}
 	policy atomic.Pointer[policyMark]
 	snap   atomic.Pointer[signals.Snapshot]

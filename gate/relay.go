@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"admitd/gate/admission"
 	"admitd/gate/dialect"
 	"admitd/gate/reason"
 )
@@ -68,6 +69,10 @@ func (a *arrival) forward() {
 	}
 	ctx, cancel := context.WithCancel(a.r.Context())
 	defer cancel()
+	if a.verdict != nil {
+		a.flight = a.pool.Admission.flights.add(admission.ID(a.id), cancel)
+		defer a.pool.Admission.flights.remove(admission.ID(a.id))
+	}
 	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}}
 	f.out.init(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), unsentOf(a.r.Context()))
 	// A caller that cannot be written to has left.
@@ -81,7 +86,7 @@ func (a *arrival) forward() {
 	if f.body.drop() {
 		a.dropBody()
 	}
-	left := a.out.result.Ending == dialect.EndCaller
+	left := a.out.result.Ending == dialect.EndCaller || a.flight.wasEvicted()
 	a.release()
 	f.drain()
 	if left {
@@ -161,6 +166,10 @@ func (a *arrival) reject(code reason.Code, message string, after time.Duration) 
 func (f *flow) left() {
 	f.cancel()
 	rest := f.closeFilter()
+	if f.a.flight.wasEvicted() && !gone(f.a.r.Context()) {
+		f.taken(rest)
+		return
+	}
 	if !f.committed || f.a.out.result.Ending != dialect.EndWhole {
 		f.callerGone(nil)
 		return

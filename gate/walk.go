@@ -58,6 +58,8 @@ type arrival struct {
 	// abort: end the connection instead of the response, so that a cut body cannot pass for a whole one.
 	abort bool
 	out   outcome
+	// flight is set while the request is at the engine.
+	flight *flight
 }
 
 // writer remembers whether a status was sent. Unwrap keeps http.ResponseController working through it.

@@ -307,6 +307,17 @@ func (c *Controller) Progress(now time.Time, id ID, generated int) {
 	}
 }
 
+// OldestUnstarted is the request in flight that has waited longest for its first token; false when there is none.
+func (c *Controller) OldestUnstarted() (id ID, ok bool) {
+	var first uint64
+	for _, f := range c.books.flights {
+		if f.firstAt.IsZero() && (!ok || f.order < first) {
+			id, first, ok = f.id, f.order, true
+		}
+	}
+	return id, ok
+}
+
 // Settle implements Controlling.
 func (c *Controller) Settle(now time.Time, s Settlement) ([]Verdict, error) {
 	f := c.books.flights[s.ID]

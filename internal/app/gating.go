@@ -136,6 +136,9 @@ func (p *pool) watch(ctx context.Context, fail func(error)) error {
 		st := p.engine.Status()
 		if st.State != last.State || st.Restarts != last.Restarts {
 			p.stateEvent(st)
+			if st.State == supervisor.Stalled {
+				p.freeHead()
+			}
 		}
 		p.tellQuietly(last, st)
 		if st.GaveUp && !last.GaveUp && !p.served {
@@ -285,6 +288,13 @@ func (p *pool) configureEngine(st supervisor.Status, snap *signals.Snapshot) {
 		p.controller.SetEngine(now, slots, st.KVCapacityTokens, st.MaxModelLen)
 		p.controller.SetQueueLimit(now, queueLimit(p.config.Engine.Args, slots))
 	})
+}
+
+// freeHead ends the request at the head of a stalled engine's queue: should that be what blocks it, the others need no restart.
+func (p *pool) freeHead() {
+	if id, ok := p.admission.EvictOldest(); ok {
+		p.store.event("head_evicted", "warn", fmt.Sprintf("the engine stands still; request %s, the oldest without a first token, was taken out of its queue", id))
+	}
 }
 
 // shut closes the gate with the reason that callers should hear.

@@ -175,6 +175,33 @@ func TestPromptLargerThanTheCacheNeverReachesTheEngine(t *testing.T) {
 	r.settled()
 }
 
+// Engine bug 5, where the estimate lets the prompt pass: it is taken from the head of the queue, and those behind it are served
+// by the same engine.
+func TestPromptThatBlocksTheQueueIsTakenOutOfIt(t *testing.T) {
+	t.Parallel()
+	r := launch(t, setup{faults: []string{"oversized-head"}, config: brief, policy: "policy: admit-all\n",
+		args: []string{"--kv-blocks", "33", "--block-size", "16", "--max-model-len", "8192"}}).ready()
+	first := r.pool().Engine.PID
+	blocking := answered(func() harness.Answer {
+		return harness.Post(harness.Timeout(t, patience), r.Gate+"/v1/chat/completions", harness.Chat(model, strings.Repeat("a ", 700), 5, true))
+	})
+	r.until("in the queue", func() bool { return r.value(r.signal("waiting")) == 1 })
+	behind := answered(func() harness.Answer { return r.chat(5, true) })
+	if a := r.get(blocking); a.Status != http.StatusServiceUnavailable || a.Header.Get("X-Admitd-Reason") != "engine_stalled" || a.Header.Get("Retry-After") == "" {
+		t.Errorf("the one at the head: %d %s %s", a.Status, a.Header.Get("X-Admitd-Reason"), a.Body)
+	}
+	if a := r.get(behind); a.Status != http.StatusOK || strings.Contains(a.Body, `"error"`) {
+		t.Errorf("the one behind it: %d %s", a.Status, a.Body)
+	}
+	if st := r.relaunched(0); st.PID != first || st.Restarts != 0 {
+		t.Errorf("engine %d, now %+v", first, st)
+	}
+	if told := r.events("head_evicted"); len(told) != 1 {
+		t.Errorf("told: %q", told)
+	}
+	r.settled()
+}
+
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // enginePage is the metrics page of an attached engine.
