@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -264,6 +265,29 @@ func TestParseFault(t *testing.T) {
 		if got := errorText(err); got != tc.err || a != tc.want {
 			t.Errorf("%q: %+v, %s", tc.in, a, got)
 		}
+	}
+}
+
+func TestFaultOfTheOtherFaceIsRefused(t *testing.T) {
+	o := recorded()
+	o.Faults = []string{"stale-gauges"}
+	const want = `simulated engine: fault "stale-gauges" is one of sglang: use --dialect sglang`
+	if _, err := New(o); errorText(err) != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	l := start(t, recorded())
+	if err := l.SetFault(FaultStaleGauges, true); err == nil {
+		t.Error("switched on at the other face")
+	}
+}
+
+func TestCatalogueNamesEachFaultOnceWithItsFaceAndBugs(t *testing.T) {
+	seen := map[Fault]bool{}
+	for _, f := range Faults() {
+		if seen[f.Name] || f.Text == "" || !f.On(VLLM) && !f.On(SGLang) || !slices.IsSorted(f.Bugs) {
+			t.Errorf("%+v", f)
+		}
+		seen[f.Name] = true
 	}
 }
 
