@@ -243,14 +243,17 @@ func TestLaunchWaitsForTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		free := errors.New("71 GiB are in use")
-		w.begin(t, Options{BeforeLaunch: func(ctx context.Context) error {
-			err := free
+		w.begin(t, Options{BeforeLaunch: func(context.Context, func(string)) error {
+			if free == nil {
+				return nil
+			}
+			err := &MemoryError{Text: free.Error(), Hint: "end process 7"}
 			free = nil
 			return err
 		}})
 		st := w.after(time.Millisecond)
 		w.want(st, Failed, "71 GiB are in use")
-		if st.LastExit.Hint == "" || st.GaveUp {
+		if st.LastExit.Hint != "end process 7" || st.GaveUp {
 			t.Errorf("status %+v; want a hint and another try", st)
 		}
 		w.want(w.after(5*time.Second), Ready, "")

@@ -53,9 +53,13 @@ type Options struct {
 	BeforeStop func(ctx context.Context)
 	// OnReady is called each time the engine has become ready, so that the gate can open again. It must be quick.
 	OnReady func()
-	// BeforeLaunch is called before each launch and can wait until the memory of an earlier process is really free.
-	// Its error counts as a failed launch. Nil means launch at once.
-	BeforeLaunch func(ctx context.Context) error
+	// BeforeLaunch is called before each launch and waits until enough memory is really free; its context ends after FreeTimeout.
+	// tell shows what it waits for. Its error, best a *MemoryError, counts as a failed launch. Nil means launch at once.
+	BeforeLaunch func(ctx context.Context, tell func(string)) error
+	// AfterStop is called after nothing of an engine is left, and waits until its memory is free again; its context ends after
+	// ReturnTimeout, or when somebody is in a hurry. Its error means that the memory has not come back: the state is Wedged, and
+	// the hook is called again and again until it has no error. Nil means that memory comes back.
+	AfterStop func(ctx context.Context, tell func(string)) error
 	// Progress reports what the engine is doing: requests it has in hand, which is always valid, a token counter that only
 	// grows, and known false when the counter is not known now. Nil means that nothing is ever in hand.
 	Progress func() (running int, tokens float64, known bool)
@@ -76,6 +80,10 @@ type Options struct {
 	StopGrace time.Duration
 	// ReapTimeout is how long killed processes may take to disappear before the state is Wedged; default 30 s.
 	ReapTimeout time.Duration
+
+	// FreeTimeout is how long a launch may wait for memory; default 60 s. ReturnTimeout is how long memory may take to come back;
+	// default 20 s.
+	FreeTimeout, ReturnTimeout time.Duration
 
 	// ReadyInterval is the pause between readiness probes while loading; default 0.5 s, SGLang 2 s, External 1 s.
 	ReadyInterval time.Duration
@@ -130,6 +138,8 @@ func (o Options) defaults() Options {
 	patient(&o.DrainTimeout, time.Minute)
 	patient(&o.StopGrace, 30*time.Second)
 	def(&o.ReapTimeout, 30*time.Second)
+	def(&o.FreeTimeout, time.Minute)
+	def(&o.ReturnTimeout, 20*time.Second)
 	def(&o.ReadyInterval, pick(2*time.Second, time.Second, 500*time.Millisecond))
 	def(&o.HealthInterval, pick(15*time.Second, 2*time.Second, 5*time.Second))
 	def(&o.HealthTimeout, pick(slowProbeTimeout, 10*time.Second, 10*time.Second))

@@ -160,11 +160,8 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 		st.PID, st.Phase, st.Phases, st.RestartAt, st.GaveUp = 0, "", nil, time.Time{}, false
 		st.Restarts = s.launches - 1
 	})
-	if s.o.BeforeLaunch != nil {
-		if err := s.o.BeforeLaunch(ctx); err != nil {
-			return nil, &LaunchError{Err: fmt.Errorf("wait for the memory of an earlier process: %w", err),
-				Hint: "end the processes that nvidia-smi shows"}
-		}
+	if err := s.beforeLaunch(ctx); err != nil {
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -233,6 +230,9 @@ func (s *Supervisor) through(ctx context.Context, l *life) (*ending, error) {
 	}
 	err := s.clear(l, wanted)
 	sig := s.bury(l, end, wanted)
+	if err == nil {
+		err = s.afterStop()
+	}
 	if err != nil {
 		s.answer(end.reply, err)
 		return nil, err

@@ -139,6 +139,7 @@ func (s *Supervisor) endProcesses(members func() []ident, kill func(sparing bool
 		if past > s.o.ReapTimeout+patience {
 			return &wedge{members: members, kill: func() { kill(false) }, left: left}
 		}
+		s.stillThere(left, began.Add(patience), began.Add(s.o.ReapTimeout+patience))
 		if past >= patience || s.hurrying() {
 			kill(past < patience+tidyTime)
 		}

@@ -19,15 +19,18 @@ var ErrNotRunning = errors.New("the supervisor is not running")
 // ErrExternal is returned by Restart for an engine that is not ours.
 var ErrExternal = errors.New("an external engine is run by somebody else and cannot be restarted from here")
 
-// WedgedError says that killed processes of the engine did not disappear: the kernel holds them, most often in the GPU
-// driver, and only a person can help.
+// WedgedError says that killed processes of the engine did not disappear, or that its GPU memory did not come back after them: the
+// kernel holds them, most often in the GPU driver, and only a person can help.
 type WedgedError struct {
-	// Processes lists them, for people.
-	Processes string
+	// Processes lists them, for people; Memory says what is missing where none is left.
+	Processes, Memory string
 }
 
 // Error implements error.
 func (e *WedgedError) Error() string {
+	if e.Memory != "" {
+		return "the engine has gone and its GPU memory has not come back: " + e.Memory + "; the GPU may need a reset or the machine a reboot"
+	}
 	return "processes of the engine do not end although they were killed: " + e.Processes + "; the GPU may need a reset or the machine a reboot"
 }
 

@@ -41,6 +41,9 @@ type world struct {
 	// blind makes the token counter unknown; hung makes probes wait until they are given up or it is false again.
 	blind, hung bool
 	healthAsked int
+	// hollow makes everything but /health wait until it is given up, barren the token requests.
+	hollow, barren bool
+	tokensAsked    int
 }
 
 type fakeChild struct {
@@ -124,6 +127,9 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.probing++
 	w.overlap = w.overlap || w.probing > 1
 	healthErr, loadTime := w.healthErr, w.loadTime
+	if req.URL.Path == "/v1/completions" {
+		w.tokensAsked++
+	}
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
@@ -131,7 +137,7 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.mu.Unlock()
 	}()
 	<-time.After(10 * time.Millisecond) // virtual
-	for w.isHung() {
+	for w.waits(req.URL.Path) {
 		select {
 		case <-req.Context().Done():
 			return nil, req.Context().Err()
@@ -160,10 +166,11 @@ func (w *world) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-func (w *world) isHung() bool {
+// waits reports whether a request waits for ever.
+func (w *world) waits(path string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.hung
+	return w.hung || w.hollow && path != "/health" || w.barren && path == "/v1/completions"
 }
 
 // set changes the world under its lock.
