@@ -73,8 +73,8 @@ type record struct {
 	Version int    `json:"version"`
 	BootID  string `json:"boot_id"`
 	// Owner is the supervisor that the engine belongs to: no other may launch, signal or record.
-	Owner owner `json:"owner"`
-	Kind  Kind  `json:"kind"`
+	Owner owner  `json:"owner"`
+	Kind  Kind   `json:"kind"`
 	Model string `json:"model"`
 	// Leader and Members are the processes; all zero in a record that was written before there was one.
 	Leader  ident   `json:"leader"`
