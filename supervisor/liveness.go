@@ -49,7 +49,12 @@ type liveness struct {
 	provenAt time.Time
 	// deaf counts looks at the model list in a row that failed while health answered; barren, canaries in a row without a token.
 	deaf, barren int
+	// lostAt is when a process of the engine was found to have gone and no token has come out since; zero otherwise.
+	lostAt time.Time
 }
+
+// lossLag is how long after the loss of a process the counters may still grow by what came out before it.
+const lossLag = 5 * time.Second
 
 // canaries is how many tokens asked for in vain, with nothing else in hand, make an engine stalled: one may have met a hiccup.
 const canaries = 2
@@ -87,6 +92,9 @@ func (l *liveness) progress(now time.Time, running int, tokens float64, known bo
 	if grew {
 		l.movedAt, l.provenAt, l.doubt = now, now, false
 		l.deaf, l.barren = 0, 0
+		if now.Sub(l.lostAt) > lossLag {
+			l.lostAt = time.Time{}
+		}
 	}
 	fresh := known && (!l.counted || tokens < l.tokens)
 	if grew || fresh || running <= 0 || l.running <= 0 {
@@ -102,8 +110,12 @@ func (l *liveness) progress(now time.Time, running int, tokens float64, known bo
 func (l *liveness) proved(now time.Time) {
 	l.doubt = false
 	l.idleSince, l.provenAt = now, now
-	l.deaf, l.barren = 0, 0
+	l.deaf, l.barren, l.lostAt = 0, 0, time.Time{}
 }
+
+// bereaved records that a process of the engine has gone which was there when it became ready. That may have been a helper,
+// or all that brought out tokens: health answers either way (sglang#6624).
+func (l *liveness) bereaved(now time.Time) { l.lostAt = now }
 
 // listed records a look at the model list of an engine whose health had just answered.
 func (l *liveness) listed(err error) {
@@ -122,12 +134,13 @@ func (l *liveness) unproved(err error) {
 }
 
 // canaryDue reports whether an engine without work should be asked for a token: none has come out for after (never, if that is
-// not positive), or its server answers nothing but /health. The caller makes sure that nothing is in hand.
+// not positive), a process of it has gone, or its server answers nothing but /health. The caller makes sure that nothing is in
+// hand.
 func (l *liveness) canaryDue(now time.Time, after time.Duration) bool {
 	if l.doubt || l.fails > 0 || l.running > 0 {
 		return false
 	}
-	return l.deaf >= l.failures || l.barren > 0 || after > 0 && now.Sub(l.provenAt) >= after
+	return l.deaf >= l.failures || l.barren > 0 || !l.lostAt.IsZero() || after > 0 && now.Sub(l.provenAt) >= after
 }
 
 // quiet is how long the engine has answered nothing while it had work.

@@ -18,6 +18,35 @@ type step struct {
 	want    bool
 }
 
+// TestLostProcessIsAReasonToAskForAToken: at once and until one came, but not while the engine works.
+func TestLostProcessIsAReasonToAskForAToken(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	l := &liveness{failures: 3, stallAfter: time.Minute, provenAt: at(0)}
+	l.progress(at(0), 0, 5, true)
+	if l.canaryDue(at(1), 0) {
+		t.Error("asked for nothing")
+	}
+	l.bereaved(at(10))
+	// What came out before the loss may be counted after it.
+	l.progress(at(11), 0, 6, true)
+	if !l.canaryDue(at(11), 0) {
+		t.Error("not asked although a process has gone")
+	}
+	l.progress(at(12), 1, 6, true)
+	if l.canaryDue(at(12), 0) {
+		t.Error("asked while there is work, whose own tokens tell")
+	}
+	l.progress(at(20), 0, 7, true)
+	if l.canaryDue(at(20), 0) {
+		t.Error("asked although tokens come out")
+	}
+	l.bereaved(at(30))
+	l.proved(at(31))
+	if l.canaryDue(at(31), 0) {
+		t.Error("asked although a token came")
+	}
+}
+
 func TestLiveness(t *testing.T) {
 	bad := errors.New("/health answers 503")
 	tests := []struct {

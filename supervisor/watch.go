@@ -3,6 +3,8 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -63,7 +65,7 @@ func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 	if l.doubt {
 		live.declare()
 	}
-	deaths := 0
+	deaths, kin := 0, slices.Clone(l.members)
 	pace := max(min(surveyEvery, s.o.StallAfter/4), time.Millisecond)
 	look := time.NewTicker(pace)
 	defer look.Stop()
@@ -85,6 +87,7 @@ func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 			}
 		case <-look.C:
 			s.survey(l)
+			kin = s.mourn(live, kin, l.members)
 		case v := <-vitals:
 			if end := s.hear(live, v); end != nil {
 				return end
@@ -102,6 +105,19 @@ func (s *Supervisor) watch(ctx context.Context, l *life) *ending {
 			}
 		}
 	}
+}
+
+// mourn looks for processes that have gone, and returns those that are left. kin were there when the engine became ready.
+func (s *Supervisor) mourn(live *liveness, kin, now []ident) (left []ident) {
+	for _, id := range kin {
+		if slices.Contains(now, id) {
+			left = append(left, id)
+			continue
+		}
+		live.bereaved(s.now())
+		s.out.note(fmt.Sprintf("process %d of the engine has gone; if it has nothing to do it is asked for a token", id.PID))
+	}
+	return left
 }
 
 // release says whether a canary may be sent, and takes back one that load has overtaken.

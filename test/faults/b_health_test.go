@@ -83,6 +83,26 @@ func TestDeadSchedulerWithWorkInHandIsFound(t *testing.T) {
 	r.settled()
 }
 
+// Engine bug 29 with nothing in hand: a process of the engine that has gone makes admitd ask for a token, before a caller must.
+func TestDeadSchedulerOfAnIdleEngineIsFoundBeforeACallerHangs(t *testing.T) {
+	t.Parallel()
+	r := launch(t, setup{
+		face: sim.SGLang, faults: []string{"dead-scheduler:1s"},
+		patience: func(o *supervisor.Options) {
+			eager(o)
+			o.HealthInterval, o.HealthTimeout, o.StopGrace = 50*time.Millisecond, 300*time.Millisecond, time.Second
+		},
+		config: func(c *config.Config) { c.Engine.StallAfter = time.Second },
+	}).ready()
+	first := r.pool().Engine
+	scheduler := child(r, "sglang::scheduler_TP0")
+	r.until("without its scheduler", func() bool { return !alive(scheduler) })
+	st := r.relaunched(1)
+	if st.PID == first.PID || r.pool().Ledger.Arrivals != 0 {
+		t.Errorf("%+v after %d arrivals", st, r.pool().Ledger.Arrivals)
+	}
+}
+
 // Engine bug 30: the event loop stands still for minutes: no scrape, no health, no byte of a stream. That is not yet a reason to
 // kill: what is known grows old and is said to be, the policy goes by the books, and everything goes on afterwards.
 func TestBlockedEventLoopIsWaitedFor(t *testing.T) {
