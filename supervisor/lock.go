@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,9 +93,14 @@ func lockFor(stateDir string, f *os.File) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return &StateDirBusyError{Dir: stateDir, PID: lockHolder(f)}
+		return busyBy(stateDir, f)
 	}
 	return fmt.Errorf("lock the state directory %s: %w", stateDir, err)
+}
+
+// busyBy says who has a directory's lock.
+func busyBy(stateDir string, f *os.File) error {
+	return &StateDirBusyError{Dir: stateDir, PID: lockHolder(f)}
 }
 
 // Sign writes our pid into the lock file. The number only helps people; a disk too full to take it is no reason not to start.
@@ -104,14 +110,8 @@ func (l *DirLock) Sign() {
 	}
 }
 
-// File returns a copy of the descriptor, for another process.
-func (l *DirLock) File() (*os.File, error) {
-	fd, err := unix.FcntlInt(l.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("copy the state directory's lock: %w", err)
-	}
-	return os.NewFile(uintptr(fd), l.f.Name()), nil
-}
+// SyscallConn implements syscall.Conn, by which the descriptor can be copied for another process.
+func (l *DirLock) SyscallConn() (syscall.RawConn, error) { return l.f.SyscallConn() }
 
 // Release gives our copy up.
 func (l *DirLock) Release() { l.f.Close() }

@@ -24,7 +24,13 @@ type Backend interface {
 	Config() api.ConfigStatus
 	// Reload re-reads the configuration and policy files. Errors as PolicyStore.Apply's, and *FieldsError.
 	Reload(ctx context.Context, source string) (api.ReloadResult, error)
+	// Upgrade starts the binary, "" for the present one's path, on our listeners, and returns its pid when it serves. An
+	// error means that nothing has changed; ErrNoUpgrade that it was not even tried. tell hears of each step.
+	Upgrade(binary string, tell func(step string)) (pid int, err error)
 }
+
+// ErrNoUpgrade: an upgrade cannot be tried now, or not with that binary (409).
+var ErrNoUpgrade = errors.New("no upgrade")
 
 // PoolBackend is one served model as the admin server sees it.
 type PoolBackend struct {

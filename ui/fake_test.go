@@ -163,6 +163,7 @@ type fakeBackend struct {
 	config    atomic.Pointer[api.ConfigStatus]
 	reloadErr error
 	restarts  atomic.Int64
+	upgrade   func(binary string, tell func(string)) (int, error)
 }
 
 func (b *fakeBackend) Pools() []PoolBackend     { return b.pools }
@@ -173,6 +174,10 @@ func (b *fakeBackend) Reload(context.Context, string) (api.ReloadResult, error) 
 		return api.ReloadResult{}, b.reloadErr
 	}
 	return api.ReloadResult{Rev: "r", Text: "nothing has changed"}, nil
+}
+
+func (b *fakeBackend) Upgrade(binary string, tell func(string)) (int, error) {
+	return b.upgrade(binary, tell)
 }
 
 // rig is an admin server over fakes, its first pool's parts at hand.

@@ -56,6 +56,7 @@ func apiRoutes() []route {
 		{"POST", "/api/v1/engine/restart", write, jsonOnly, (*Server).restartEngine},
 		{"GET", "/api/v1/engine/logs", read, nil, (*Server).engineLogs},
 		{"POST", "/api/v1/reload", write, jsonOnly, (*Server).reload},
+		{"POST", "/api/v1/upgrade", write, jsonOnly, (*Server).upgrade},
 		{"GET", "/api/v1/history", read, nil, (*Server).getHistory},
 		{"GET", "/api/v1/frame", read, nil, (*Server).getFrame},
 		{"GET", "/api/v1/stream", read, nil, (*Server).stream},

@@ -50,7 +50,7 @@ func (e *env) app() *cli.App {
 		Action:                e.noCommand,
 		Commands: e.strict("admitd",
 			e.serveCommand(), e.checkCommand(), e.doctorCommand(),
-			e.statusCommand(), e.tapCommand(), e.explainCommand(), e.reloadCommand(), e.policyCommand(), e.engineCommand(),
+			e.statusCommand(), e.tapCommand(), e.explainCommand(), e.reloadCommand(), e.upgradeCommand(), e.policyCommand(), e.engineCommand(),
 			simCommand(), e.completionCommand(), e.versionCommand(),
 		),
 	}

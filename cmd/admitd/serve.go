@@ -18,6 +18,7 @@ import (
 
 	"admitd/internal/app"
 	"admitd/internal/config"
+	"admitd/internal/sockets"
 )
 
 // dataDirUsage describes --data-dir, which serve and the commands about installed engines have.
@@ -38,8 +39,11 @@ func configFlags() []cli.Flag {
 		str("engine-version", "run the installed engine of this `VERSION` (default: the newest)"),
 		&cli.IntFlag{Name: "engine-port", Usage: "let vLLM listen on this loopback `PORT`", DefaultText: "a unix socket", EnvVars: []string{"ADMITD_ENGINE_PORT"}},
 		str("policy", "policy `FILE` (docs/policies.md; default: the built-in policy)"),
-		str("listen", "`ADDRESS` of the model API (default: 127.0.0.1:8080)"),
-		str("admin", "`ADDRESS` of dashboard and admin API (default: 127.0.0.1:8081)"),
+		str("listen", "`ADDRESS` of the model API, host:port or unix:/path (default: 127.0.0.1:8080)"),
+		str("admin", "`ADDRESS` of dashboard and admin API, host:port or unix:/path (default: 127.0.0.1:8081)"),
+		str("tls-cert", "serve the model API over TLS with the certificate in this PEM `FILE` (with --tls-key)"),
+		str("tls-key", "PEM `FILE` with the certificate's key"),
+		str("tls-client-ca", "PEM `FILE` with CAs: callers need a certificate that one of them signed"),
 		&cli.BoolFlag{Name: "allow-anonymous", Usage: "serve callers without a key on an address that others can reach", EnvVars: []string{"ADMITD_ALLOW_ANONYMOUS"}},
 		str("state-dir", "`FOLDER` for what admitd remembers (default: $XDG_STATE_HOME/admitd or ~/.local/state/admitd)"),
 		str("data-dir", dataDirUsage),
@@ -66,7 +70,8 @@ func envName(flag string) string {
 func settingOf() map[string]string {
 	return map[string]string{
 		"model": "model", "model-name": "model_name", "engine": "engine.kind", "engine-url": "engine.url", "engine-binary": "engine.binary", "engine-version": "engine.version", "data-dir": "data_dir",
-		"engine-port": "engine.port", "policy": "policy_file", "listen": "listen", "admin": "admin.listen", "allow-anonymous": "allow_anonymous",
+		"engine-port": "engine.port", "policy": "policy_file", "listen": "listen", "admin": "admin.listen",
+		"tls-cert": "tls.cert", "tls-key": "tls.key", "tls-client-ca": "tls.client_ca", "allow-anonymous": "allow_anonymous",
 		"state-dir": "state_dir", "journal-dir": "journal.dir", "log-level": "log.level", "log-format": "log.format",
 	}
 }
@@ -108,6 +113,7 @@ func (e *env) overlay(ctx *cli.Context, c *config.Config) {
 	for name, target := range map[string]*string{
 		"model": &c.Model, "model-name": &c.ModelName, "engine": &c.Engine.Kind, "engine-url": &c.Engine.URL,
 		"engine-binary": &c.Engine.Binary, "engine-version": &c.Engine.Version, "data-dir": &c.DataDir, "policy": &c.PolicyFile, "listen": &c.Listen, "admin": &c.Admin.Listen,
+		"tls-cert": &c.TLS.Cert, "tls-key": &c.TLS.Key, "tls-client-ca": &c.TLS.ClientCA,
 		"state-dir": &c.StateDir, "journal-dir": &c.Journal.Dir, "log-level": &c.Log.Level, "log-format": &c.Log.Format,
 	} {
 		if ctx.IsSet(name) && !e.emptyEnv(ctx, name) {
@@ -142,7 +148,8 @@ func (e *env) serveCommand() *cli.Command {
 		Description: "Arguments after -- go to the engine and win over admitd's own:\n" +
 			"   admitd serve --model Qwen2.5-0.5B -- --max-num-seqs 8\n" +
 			"Flags win over environment variables, those over the file. The first Ctrl-C or SIGTERM lets open requests finish\n" +
-			"(engine.drain_timeout), a second one does not wait. SIGHUP reads configuration and policy again.",
+			"(engine.drain_timeout), a second one does not wait. SIGHUP reads configuration, policy and certificates again; SIGUSR2 does\n" +
+			"what `admitd upgrade` does.",
 		Flags: append(configFlags(),
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no loading progress"},
 			&cli.StringFlag{Name: "ui-dir", Usage: "serve the dashboard from this `FOLDER` (for its developers)", EnvVars: []string{"ADMITD_UI_DIR"}},
@@ -152,8 +159,15 @@ func (e *env) serveCommand() *cli.Command {
 }
 
 func (e *env) serve(ctx *cli.Context) error {
+	// First of all: nothing that is started from here on may find the descriptors or the variables.
+	notifier, notifyEnv := sockets.NewNotifier()
+	inherited, err := sockets.Inherit()
+	if err != nil {
+		return err
+	}
 	c, err := e.loadConfig(ctx)
 	if err != nil {
+		app.Decline(inherited, err)
 		return err
 	}
 	if c.Model == "" {
@@ -171,15 +185,28 @@ func (e *env) serve(ctx *cli.Context) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
+	usr2 := make(chan os.Signal, 1)
+	signal.Notify(usr2, syscall.SIGUSR2)
+	defer signal.Stop(usr2)
 	err = app.Run(stop.ctx, app.Options{
 		Config: c, ConfigFile: ctx.String("config"), Version: version, Self: self, UIDir: ctx.String("ui-dir"),
 		Load:   func() (config.Config, error) { return e.loadConfig(ctx) },
-		Logger: logger, Level: level, Progress: progress(ctx, screen), Hangup: hangup, Force: stop.force,
+		Logger: logger, Level: level, Progress: progress(ctx, screen), Hangup: hangup, Usr2: usr2, Force: stop.force,
+		Args: e.own(), Inherited: inherited, Notifier: notifier, NotifyEnv: notifyEnv,
 	})
 	if err == nil || errors.Is(err, context.Canceled) {
 		return stop.exit()
 	}
 	return err
+}
+
+// own are this program's arguments, for one that takes over.
+func (e *env) own() []string {
+	args := slices.Clone(e.args[1:])
+	if e.hasEngineArgs {
+		args = append(append(args, "--"), e.engineArgs...)
+	}
+	return args
 }
 
 // noModel says how to name the model.

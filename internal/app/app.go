@@ -15,9 +15,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +25,7 @@ import (
 
 	"admitd/gate"
 	"admitd/internal/config"
+	"admitd/internal/sockets"
 	"admitd/supervisor"
 	"admitd/ui"
 )
@@ -44,8 +45,15 @@ type Options struct {
 	Level  *slog.LevelVar
 	// Progress receives the loading lines; nil means none.
 	Progress *Screen
-	// Hangup delivers SIGHUP.
-	Hangup <-chan os.Signal
+	// Hangup delivers SIGHUP, Usr2 SIGUSR2.
+	Hangup, Usr2 <-chan os.Signal
+	// Args are this program's arguments: what a successor is started with.
+	Args []string
+	// Inherited is what was handed down by systemd or by an admitd that is being upgraded; nil for nothing.
+	Inherited *sockets.Inherited
+	// Notifier tells the service manager; nil tells nobody. NotifyEnv is what a successor needs in its environment for its own.
+	Notifier  *sockets.Notifier
+	NotifyEnv []string
 	// Patience changes how long the supervisor waits for what, beyond what the configuration says; nil changes nothing.
 	Patience func(*supervisor.Options)
 	// Force is closed when the person asked a second time to stop: no more grace.
@@ -64,9 +72,20 @@ func (e *SetupError) Error() string { return e.Err.Error() }
 // Unwrap gives the cause.
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// Run serves until ctx ends, then stops everything in order. Errors: ErrEngineFailed, *SetupError,
-// *policy.NeedsError, *strict.Error, or what kept a listener from opening. nil means that ctx ended and nothing is left.
+// Run serves until ctx ends, then stops everything in order, or until another admitd has taken over and our own requests
+// have ended. Errors: ErrEngineFailed, *SetupError, *policy.NeedsError, *strict.Error, or what kept a listener from opening.
+// nil means that ctx ended and nothing is left, or that another one serves.
 func Run(ctx context.Context, o Options) error {
+	h, err := meet(o.Inherited)
+	if err != nil {
+		return err
+	}
+	err = o.serve(ctx, h)
+	h.failed(err)
+	return err
+}
+
+func (o Options) serve(ctx context.Context, h *heir) error {
 	stateDir, err := StateDir(o.Config.StateDir)
 	if err != nil {
 		return err
@@ -74,32 +93,25 @@ func Run(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("make state folder: %w; set state_dir (--state-dir) to a folder that this user can write", err)
 	}
-	// The lock comes before anything in the folder: one that another admitd works in must not be touched.
-	unlock, err := supervisor.Lock(stateDir)
-	if err != nil {
-		return fmt.Errorf("state_dir: %w", err)
-	}
-	defer unlock()
-	unlockJournal, err := lockJournal(journalDir(o.Config.Journal.Dir, stateDir), stateDir)
+	// The locks come before anything in the folders: one that another admitd works in must not be touched.
+	held, err := o.lock(stateDir)
 	if err != nil {
 		return err
 	}
-	defer unlockJournal()
+	defer held.release()
 	token, err := ensureToken(TokenFile(o.Config.Admin.TokenFile, stateDir))
 	if err != nil {
 		return err
 	}
 	// Listeners first: a busy port is told before a model is loaded for minutes.
-	gateL, err := listen(ctx, "listen", o.Config.Listen)
+	ls, err := o.listen(ctx, h)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = gateL.Close() }()
-	adminL, err := listen(ctx, "admin.listen", o.Config.Admin.Listen)
-	if err != nil {
-		return err
+	defer ls.close()
+	if left := o.Inherited.Close(); len(left) > 0 {
+		o.Logger.Warn("sockets were handed down that nothing here uses", "names", left)
 	}
-	defer func() { _ = adminL.Close() }()
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -108,20 +120,21 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer p.close()
-	p.news.Info("listening", "gate", gateL.Addr(), "admin", adminL.Addr())
-	a := &instance{o: o, pool: p, gateAddr: gateL.Addr().String(), adminAddr: adminL.Addr().String()}
+	a := &instance{
+		o: o, pool: p, gateL: ls.gate, adminL: ls.admin, certs: ls.certs, locks: held, heir: h,
+		gateAddr: ls.gateText(), adminAddr: sockets.Text(ls.admin.Addr()),
+	}
+	if h != nil && h.hello.Policy != nil {
+		// Put in place over the admin API: an upgrade is no reason to go back to the file.
+		if _, err := p.store.change("", h.hello.Policy.Text, "", "upgrade", "from "+h.hello.Policy.Source); err != nil {
+			return fmt.Errorf("the running policy: %w", err)
+		}
+	}
+	p.news.Info("listening", "gate", a.gateAddr, "admin", a.adminAddr)
 	if err := a.build(reg, token); err != nil {
 		return err
 	}
-	return a.run(ctx, gateL, adminL)
-}
-
-func listen(ctx context.Context, key, addr string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; choose another address or stop what holds it (ss -ltnp shows it)", key, err)
-	}
-	return l, nil
+	return a.run(ctx, ls.served(), ls.admin)
 }
 
 // instance is one running admitd.
@@ -131,12 +144,27 @@ type instance struct {
 	gateAddr  string
 	adminAddr string
 	reloader  *reloader
-	gate      http.Handler
+	gate      *gate.Server
 	admin     *ui.Server
+
+	// gateL and adminL are the sockets themselves, certs what is shown on the gate's; nil without TLS.
+	gateL, adminL *sockets.Listener
+	certs         *sockets.Certificates
+	locks         locks
+	// heir is set where another admitd hands over to this one, succession where this one hands over.
+	heir       *heir
+	succession succession
+	// leaving is set once a successor serves.
+	leaving atomic.Bool
 }
 
 // run starts everything, waits for the end, and stops in order: gate, drain, engine, dashboard.
 func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
+	if a.heir != nil {
+		if err := a.heir.prepare(ctx); err != nil {
+			return err
+		}
+	}
 	// The parts outlive ctx: they are stopped one after the other, not all at once.
 	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopParts()
@@ -159,12 +187,11 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 		})
 	}
 	gateSrv, adminSrv := a.servers()
-	start(parts, "gate", func(context.Context) error { return serve(gateSrv, gateL) })
-	start(parts, "admin", func(context.Context) error { return serve(adminSrv, adminL) })
-	start(parts, "dashboard", a.admin.Run)
-	start(parts, "reloader", a.reloader.Run)
-	start(parts, "hangup", a.hangups)
-	a.pool.start(parts, start, fail)
+	a.succession.prepare(ctx)
+	a.startParts(ctx, parts, start, fail, func() {
+		start(parts, "gate", func(context.Context) error { return a.accept(gateSrv, gateL) })
+		start(parts, "admin", func(context.Context) error { return a.accept(adminSrv, adminL) })
+	})
 	engineDone := make(chan struct{})
 	wg.Go(func() {
 		defer close(engineDone)
@@ -172,19 +199,14 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 			fail(fmt.Errorf("%w: %w", ErrEngineFailed, err))
 		}
 	})
-	if a.o.Progress != nil {
-		start(parts, "progress", a.progress)
-	}
 
 	var failure error
 	select {
 	case <-ctx.Done():
 	case failure = <-fatal:
+	case <-a.succession.handed:
 	}
-	if st := a.pool.engine.Status(); failure == nil && st.GaveUp {
-		failure = fmt.Errorf("%w: %s", ErrEngineFailed, st.Text)
-	}
-	a.stop(gateSrv, adminSrv, stopEngine, engineDone)
+	a.conclude(ctx, &failure, gateSrv, adminSrv, stopEngine, engineDone)
 	stopParts()
 	if !waited(&wg, partsEndWithin) {
 		a.o.Logger.Error("some part of admitd has not ended; leaving all the same", "waited", partsEndWithin)
@@ -198,6 +220,59 @@ func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	default:
 	}
 	return failure
+}
+
+// startParts starts everything but the supervision. A successor opens its listeners last of all.
+func (a *instance) startParts(ctx, parts context.Context, start starter, fail func(error), serve func()) {
+	if a.heir == nil {
+		serve()
+	} else {
+		start(ctx, "take over", func(ctx context.Context) error { return a.inherit(ctx, parts, serve) })
+	}
+	start(parts, "dashboard", a.admin.Run)
+	start(parts, "reloader", a.reloader.Run)
+	start(parts, "signals", a.signals)
+	if a.certs != nil {
+		start(parts, "certificates", a.certs.Run)
+	}
+	a.pool.start(parts, start, fail)
+	if a.o.Progress != nil {
+		start(parts, "progress", a.progress)
+	}
+	start(parts, "service manager", a.notify)
+	start(parts, "watchdog", func(ctx context.Context) error { return a.o.Notifier.Watch(ctx, a.alive) })
+}
+
+// conclude ends the parts in the order that the reason for the end asks for.
+func (a *instance) conclude(ctx context.Context, failure *error, gateSrv, adminSrv server, stopEngine func(), engineDone <-chan struct{}) {
+	// An upgrade that is being tried is called off by the same end, and is over in a moment.
+	switch a.succession.settle(); {
+	case a.succession.over():
+		*failure = nil
+		a.leave(ctx, gateSrv, adminSrv)
+		stopEngine()
+		<-engineDone
+		return
+	case a.heir != nil && !a.heir.serving.Load():
+		// Nothing is ours yet: the engine goes on under whoever has it.
+		if *failure == nil {
+			*failure = errCalledOff
+		}
+		a.heir.failed(*failure)
+		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if err := a.pool.swap.Release(short); err != nil {
+			a.o.Logger.Warn("leaving the engine", "error", err)
+		}
+		stopEngine()
+		<-engineDone
+		return
+	}
+	if st := a.pool.engine.Status(); *failure == nil && st.GaveUp {
+		*failure = fmt.Errorf("%w: %s", ErrEngineFailed, st.Text)
+	}
+	a.tell("STOPPING=1", sockets.Status("stopping"))
+	a.stop(gateSrv, adminSrv, stopEngine, engineDone)
 }
 
 // partsEndWithin bounds the last wait: longer than any of them may take, reading files included.
@@ -220,27 +295,8 @@ func waited(wg *sync.WaitGroup, limit time.Duration) bool {
 	}
 }
 
-// lockJournal makes the record's folder ours alone, as Lock does the state folder, which it may also be.
-func lockJournal(dir, stateDir string) (release func(), err error) {
-	if dir == "" {
-		return func() {}, nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("journal.dir: %w; choose a folder that this user can write", err)
-	}
-	if a, err := os.Stat(dir); err == nil {
-		if b, err := os.Stat(stateDir); err == nil && os.SameFile(a, b) {
-			return func() {}, nil
-		}
-	}
-	if release, err = supervisor.Lock(dir); err != nil {
-		return nil, fmt.Errorf("journal.dir: %w", err)
-	}
-	return release, nil
-}
-
 // stop ends the parts in order. Force cuts every wait short.
-func (a *instance) stop(gateSrv, adminSrv *http.Server, stopEngine func(), engineDone <-chan struct{}) {
+func (a *instance) stop(gateSrv, adminSrv server, stopEngine func(), engineDone <-chan struct{}) {
 	c := a.o.Config.Engine
 	deadline, cancel := context.WithTimeout(context.Background(), c.DrainTimeout+c.StopGrace+60*time.Second)
 	var forced sync.WaitGroup
@@ -270,40 +326,5 @@ func (a *instance) stop(gateSrv, adminSrv *http.Server, stopEngine func(), engin
 	a.admin.Close("admitd is stopping")
 	if err := adminSrv.Shutdown(short); err != nil {
 		_ = adminSrv.Close()
-	}
-}
-
-func (a *instance) servers() (gateSrv, adminSrv *http.Server) {
-	l := a.o.Config.Limits
-	logger := slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug)
-	gateSrv = &http.Server{
-		Handler: a.gate, ReadHeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
-		MaxHeaderBytes: int(l.MaxHeader), ErrorLog: logger,
-	}
-	gate.Prepare(gateSrv)
-	adminSrv = &http.Server{
-		Handler: a.admin.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: logger,
-	}
-	return gateSrv, adminSrv
-}
-
-func serve(s *http.Server, l net.Listener) error {
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// hangups turns SIGHUP into reloads.
-func (a *instance) hangups(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.o.Hangup:
-			// The reloader has logged the outcome.
-			_, _ = a.reloader.Reload(ctx, "sighup")
-		}
 	}
 }

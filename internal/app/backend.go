@@ -115,5 +115,13 @@ func (a *instance) Config() api.ConfigStatus {
 
 // Reload implements ui.Backend.
 func (a *instance) Reload(ctx context.Context, source string) (api.ReloadResult, error) {
-	return a.reloader.Reload(ctx, source)
+	var bad error
+	if a.certs != nil {
+		bad = a.certs.Reload(source)
+	}
+	res, err := a.reloader.Reload(ctx, source)
+	if err == nil && bad != nil {
+		err = fmt.Errorf("the certificate in use stays, everything else was read: %w", bad)
+	}
+	return res, err
 }

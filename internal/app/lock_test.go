@@ -38,17 +38,13 @@ func TestSecondAdmitdTouchesNothingInTheFolderOfTheFirst(t *testing.T) {
 }
 
 func TestRecordInTheStateFolderIsNoConflict(t *testing.T) {
-	dir := t.TempDir()
-	unlock, err := supervisor.Lock(dir)
+	c := testConfig(t)
+	c.Journal.Dir = "."
+	l, err := Options{Config: c}.lock(c.StateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unlock()
-	release, err := lockJournal(filepath.Join(dir, "."), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release()
+	l.release()
 }
 
 func TestStartsAtOnceShareOneToken(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"admitd/gate/journal"
 	"admitd/gate/policy"
+	"admitd/internal/handover"
 	"admitd/signals"
 	"admitd/ui"
 	"admitd/ui/api"
@@ -49,6 +50,15 @@ var _ ui.PolicyStore = (*policyStore)(nil)
 func (s *policyStore) Current() (*policy.Compiled, api.PolicyInfo) {
 	r := s.current.Load()
 	return r.compiled, r.info
+}
+
+// handedOn is the running policy for an admitd that takes over: nil where that one will read it from where we did.
+func (s *policyStore) handedOn() *handover.Policy {
+	r := s.current.Load()
+	if r.info.File != "" || r.info.Source == "start" {
+		return nil
+	}
+	return &handover.Policy{Text: r.compiled.Source, Source: r.info.Source}
 }
 
 // Compile implements ui.PolicyStore: strict reading, then what the engine really exports.

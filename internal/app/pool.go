@@ -44,6 +44,8 @@ type pool struct {
 	engineModel string
 	config      config.Config
 	engine      engine
+	// swap is the same engine, for an upgrade.
+	swap *swapEngine
 	// letGo ends what keeps an installed engine from being removed; nil when nothing does.
 	letGo   func()
 	scraper scraper
@@ -104,16 +106,16 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	if o.Patience != nil {
 		o.Patience(&so)
 	}
-	sup, err := supervisor.New(so)
-	if err != nil {
+	if p.swap, err = newSwapEngine(func() (supervised, error) { return supervisor.New(so) }); err != nil {
 		return nil, &SetupError{err}
 	}
+	sup := p.swap
 	p.engine = sup
-	if p.journal, err = openJournal(c.Journal, stateDir, o.Logger); err != nil {
+	if p.journal, err = openJournal(c.Journal, stateDir, o.Inherited.FromAdmitd(), o.Logger); err != nil {
 		return nil, err
 	}
 	p.scraper = signals.NewScraper(signals.ScraperOptions{
-		Transport: sup.Transport(), URL: "http://engine/metrics", Load: p.inFlight, OnSnapshot: p.onSnapshot,
+		Transport: sup, URL: "http://engine/metrics", Load: p.inFlight, OnSnapshot: p.onSnapshot,
 		Logger: o.Logger.With("component", "signals"), MinInterval: c.Signals.MinInterval, MaxInterval: c.Signals.MaxInterval,
 		Timeout: c.Signals.Timeout, StaleAfter: c.Signals.StaleAfter,
 	})
@@ -127,11 +129,12 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	return p, nil
 }
 
-// openJournal goes on with the record that is on disk. The lock on the folder says that nobody else writes to it.
-func openJournal(c config.Journal, stateDir string, logger *slog.Logger) (*journal.Journal, error) {
+// openJournal goes on with the record that is on disk. The lock on the folder says that nobody else writes to it, but for an
+// admitd that hands over to us: its requests have not ended.
+func openJournal(c config.Journal, stateDir string, shared bool, logger *slog.Logger) (*journal.Journal, error) {
 	return journal.New(journal.Options{
 		Ring: c.Ring, Dir: journalDir(c.Dir, stateDir), MaxBytes: int64(c.MaxBytes), MaxAge: c.MaxAge,
-		KeepBytes: int64(c.KeepBytes), KeepAge: c.KeepAge, Restore: true, CloseOpen: true, Logger: logger,
+		KeepBytes: int64(c.KeepBytes), KeepAge: c.KeepAge, Restore: true, CloseOpen: !shared, Logger: logger,
 	})
 }
 

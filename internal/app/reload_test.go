@@ -377,7 +377,7 @@ func TestHangupsReload(t *testing.T) {
 		a := &instance{o: Options{Hangup: hangup}, reloader: r.reloader}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- a.hangups(ctx) }()
+		go func() { done <- a.signals(ctx) }()
 		r.write(r.policyFile, waitingText(6))
 		hangup <- os.Interrupt // whichever: the channel carries hangups alone
 		synctest.Wait()

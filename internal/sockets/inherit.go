@@ -1,11 +1,13 @@
 package sockets
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sort"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,6 +113,9 @@ func inherit(names []string) (*Inherited, error) {
 	return in, nil
 }
 
+// FromAdmitd reports whether another admitd handed it down; false for nil.
+func (in *Inherited) FromAdmitd() bool { return in != nil && in.Upgrade }
+
 // Take returns what was handed down under a name, nil when nothing was. The caller closes it.
 func (in *Inherited) Take(name string) *os.File {
 	if in == nil || in.files == nil {
@@ -145,35 +150,61 @@ func (in *Inherited) Close() []string {
 	return left
 }
 
-// Bequest is what a process hands down to one that it starts. The zero value is empty.
+// Bequest is what a process hands down to one that it starts. The zero value is empty. It holds bare descriptors: os.File
+// would make them blocking for whoever starts a process with them, and a socket is blocking or not for all that share it.
 type Bequest struct {
 	names []string
-	files []*os.File
+	fds   []int
 }
 
-// Add hands a descriptor down under a name. The bequest closes it.
-func (b *Bequest) Add(name string, f *os.File) {
-	b.names, b.files = append(b.names, name), append(b.files, f)
+// Add hands a copy of a file's descriptor down under a name.
+func (b *Bequest) Add(name string, f syscall.Conn) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("hand %s down: %w", name, err)
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		var dup int
+		if dup, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); failed == nil {
+			b.names, b.fds = append(b.names, name), append(b.fds, dup)
+		}
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("hand %s down: %w", name, err)
+	}
+	return nil
 }
 
 // AddListener hands a copy of a listener down.
 func (b *Bequest) AddListener(name string, l *Listener) error {
-	f, err := l.File()
-	if err != nil {
-		return fmt.Errorf("hand %s down: %w", name, err)
-	}
 	if l.Owned() {
 		name += ownSuffix
 	}
-	b.Add(name, f)
-	return nil
+	return b.Add(name, l.inner)
 }
 
-// Files are what exec.Cmd.ExtraFiles must be.
-func (b *Bequest) Files() []*os.File { return b.files }
+// Start starts a program with what is handed down, our output, and base as its environment, less what was meant for us alone.
+// Its life is not bound to ours. The caller waits for it.
+func (b *Bequest) Start(program string, args, base []string) (*os.Process, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	files := []uintptr{null.Fd(), uintptr(syscall.Stdout), uintptr(syscall.Stderr)}
+	for _, fd := range b.fds {
+		files = append(files, uintptr(fd))
+	}
+	pid, err := syscall.ForkExec(program, append([]string{program}, args...), &syscall.ProcAttr{Env: b.env(base), Files: files})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	return os.FindProcess(pid)
+}
 
-// Env is the environment for the child: base without what was meant for this process, and the names.
-func (b *Bequest) Env(base []string) []string {
+// env is base without what was meant for this process, and the names.
+func (b *Bequest) env(base []string) []string {
 	out := make([]string, 0, len(base)+1)
 	for _, kv := range base {
 		name, _, _ := strings.Cut(kv, "=")
@@ -188,8 +219,8 @@ func (b *Bequest) Env(base []string) []string {
 
 // Close closes this process's copies.
 func (b *Bequest) Close() {
-	for _, f := range b.files {
-		f.Close()
+	for _, fd := range b.fds {
+		unix.Close(fd)
 	}
-	b.files = nil
+	b.fds = nil
 }

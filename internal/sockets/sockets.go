@@ -87,7 +87,6 @@ type Listener struct {
 	inner interface {
 		net.Listener
 		syscall.Conn
-		File() (*os.File, error)
 	}
 	// path is the socket file that Close removes, "" for none.
 	path  string
@@ -238,9 +237,6 @@ func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 
 // Connections is the number of accepted connections that are not closed.
 func (l *Listener) Connections() int { return int(l.open.Load()) }
-
-// File returns a copy of the descriptor, for another process.
-func (l *Listener) File() (*os.File, error) { return l.inner.File() }
 
 // Owned reports whether Close removes a socket file.
 func (l *Listener) Owned() bool { return l.path != "" }

@@ -132,3 +132,17 @@ type Accepted struct {
 type ViewerMessage struct {
 	Rate int `json:"rate"`
 }
+
+// UpgradeRequest asks for an upgrade; Binary "" is the present program's own path.
+type UpgradeRequest struct {
+	Binary string `json:"binary"`
+}
+
+// UpgradeStep is one line of the answer to POST upgrade.
+type UpgradeStep struct {
+	Text string `json:"text"`
+	// Done marks the last line; OK says whether a new admitd serves then, and PID which.
+	Done bool `json:"done"`
+	OK   bool `json:"ok"`
+	PID  int  `json:"pid"`
+}

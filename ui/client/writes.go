@@ -127,3 +127,31 @@ func (c *Client) FollowLogs(ctx context.Context, after uint64, fn func(api.LogEv
 		}
 	}
 }
+
+// Upgrade calls POST upgrade and tells of each step; the last one says how it ended. An answer that breaks off is
+// ErrUnreachable.
+func (c *Client) Upgrade(ctx context.Context, binary string, tell func(api.UpgradeStep)) (api.UpgradeStep, error) {
+	body, err := json.Marshal(api.UpgradeRequest{Binary: binary})
+	if err != nil {
+		return api.UpgradeStep{}, fmt.Errorf("encode the request: %w", err)
+	}
+	resp, err := c.send(ctx, call{method: http.MethodPost, path: "/api/v1/upgrade", body: body, contentType: "application/json"})
+	if err != nil {
+		return api.UpgradeStep{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var step api.UpgradeStep
+		if err := dec.Decode(&step); err != nil {
+			if ctx.Err() != nil {
+				return step, ctx.Err()
+			}
+			return step, fmt.Errorf("%w at %s: the answer broke off before the upgrade had ended: %w", ErrUnreachable, c.base.Host, err)
+		}
+		if step.Done {
+			return step, nil
+		}
+		tell(step)
+	}
+}
