@@ -51,6 +51,9 @@ deps-test:
 fuzz: ## each fuzz target for FUZZTIME
 	@scripts/fuzz.sh $(FUZZTIME)
 
+chaos: ## five minutes of chaos around the real program, then the books
+	ADMITD_CHAOS=5m go test -count=1 -timeout 20m -v ./test/chaos
+
 books: ## a million requests of every kind of ending through the gate, with the race detector (about 10 minutes)
 	ADMITD_BOOKS=1000000 go test -race -count=1 -timeout 60m -v ./test/books
 
@@ -95,4 +98,4 @@ fmt: ## format the Go code
 clean: ## remove what was built
 	rm -rf bin ui/dist/* .tools
 
-.PHONY: help serve build ui bench-speed test deps-test fuzz books test-vllm check lint web-check generate generate-check docs-check words-check fmt clean
+.PHONY: help serve build ui bench-speed test deps-test fuzz books chaos test-vllm check lint web-check generate generate-check docs-check words-check fmt clean
