@@ -230,6 +230,10 @@ func machineTroubles() []trouble {
 		{"port held", func(b *bed) { held(b); b.m.Holder = func(int) string { return "pid 12 (nginx)" } }, "listen", Fail, "in use by pid 12 (nginx)", "end pid 12 (nginx)"},
 		{"port held by another user", held, "admin.listen", Fail, "cannot look into", "sport = :8081"},
 		{"engine port held", func(b *bed) { held(b); b.s.Config.Engine.Port = 8000 }, "engine.port", Fail, "127.0.0.1:8000", "sport = :8000"},
+		{"port held by the admitd that serves", func(b *bed) {
+			held(b)
+			b.m.Holder, b.m.Serving = func(int) string { return "pid 99 (admitd)" }, func(string) int { return 99 }
+		}, "listen", OK, "held by the admitd that serves with this state folder (pid 99)", ""},
 		{"low port", func(b *bed) { b.busy = fmt.Errorf("listen: %w", syscall.EACCES) }, "listen", Fail, "may not listen on that port", "setcap"},
 		{"not an address of ours", func(b *bed) { b.busy = errors.New("cannot assign requested address") }, "listen", Fail, "cannot assign", "ip address"},
 		{"socket in a folder that is none", func(b *bed) { b.s.Config.Listen = "unix:" + b.s.Binary + "/gate.sock" }, "listen", Fail, "is not a folder", "folder that this user can write"},

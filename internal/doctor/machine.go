@@ -38,7 +38,12 @@ func (x *exam) listener(ctx context.Context, key, address string) {
 	case errors.Is(err, os.ErrPermission):
 		x.add(Fail, key, "choose a port from 1024 on, or: setcap cap_net_bind_service=+ep $(command -v admitd)", "%s: this user may not listen on that port", address)
 	case strings.Contains(err.Error(), "address already in use"):
-		if who := x.m.Holder(n); who != "" {
+		who, ours := x.m.Holder(n), x.m.Serving(x.s.StateDir)
+		if ours > 0 && strings.HasPrefix(who, "pid "+strconv.Itoa(ours)+" ") {
+			x.add(OK, key, "", "%s: held by the admitd that serves with this state folder (pid %d)", address, ours)
+			return
+		}
+		if who != "" {
 			x.add(Fail, key, "choose another address, or end "+who, "%s: address already in use by %s", address, who)
 			return
 		}

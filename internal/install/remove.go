@@ -39,15 +39,23 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("engine %s is in use by %s; stop that first (kill %s)", e.Name, who, e.pids())
 }
 
+// pids are those to end: an admitd ends its engine itself, and would start it again if only that ended.
 func (e *InUseError) pids() string {
 	if len(e.Users) == 0 {
 		return "PID"
 	}
-	pids := make([]string, len(e.Users))
-	for i, u := range e.Users {
-		pids[i] = strconv.Itoa(u.PID)
+	var all, own []string
+	for _, u := range e.Users {
+		pid := strconv.Itoa(u.PID)
+		all = append(all, pid)
+		if u.Name == "admitd" {
+			own = append(own, pid)
+		}
 	}
-	return strings.Join(pids, " ")
+	if len(own) > 0 {
+		return strings.Join(own, " ")
+	}
+	return strings.Join(all, " ")
 }
 
 // Remove deletes one installed or half-installed engine. Errors: ErrNotInstalled, *InUseError, *BusyError. A removal that is
