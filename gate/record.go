@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -77,13 +78,13 @@ func (a *arrival) addVerdict(d *journal.Decision, now time.Time) {
 	d.SnapshotSeq = v.SnapshotSeq
 	d.Ledger = admission.ViewOf(v.State)
 	snap := a.pool.snapshot()
-	d.Late = journal.NewLate(func(d *journal.Decision) {
+	d.Late = journal.NewLate(func(d *journal.Detail) {
 		at, why := v.State.Now, v.Explained()
 		if at.IsZero() {
 			at = now
 		}
 		d.Trace, d.Counterfactual = why.Trace, why.Counterfactual
-		d.Signals = signalViews(snap, v, at)
+		d.Signals = appendSignals(d.Signals, snap, v, at)
 	})
 }
 
@@ -95,21 +96,24 @@ func (p *Pool) snapshot() *signals.Snapshot {
 	return p.Snapshot()
 }
 
-// signalViews lists every signal with its age; those that the policy saw corrected by the ledger, as it saw them.
-func signalViews(snap *signals.Snapshot, v *admission.Verdict, at time.Time) []journal.SignalView {
-	all := snap.All(at)
-	out := make([]journal.SignalView, 0, len(all))
-	for _, sig := range all {
-		for _, fused := range []signals.Signal{v.State.Running, v.State.Waiting, v.State.KVUsed, v.State.KVCapacity} {
-			if fused.Name == sig.Name {
-				sig = fused
+// appendSignals lists every signal with its age; those that the policy saw corrected by the ledger, as it saw them.
+func appendSignals(out []journal.SignalView, snap *signals.Snapshot, v *admission.Verdict, at time.Time) []journal.SignalView {
+	names := signals.Names()
+	out = slices.Grow(out, len(names))
+	values := make([]float64, 0, len(names))
+	fused := [...]*signals.Signal{&v.State.Running, &v.State.Waiting, &v.State.KVUsed, &v.State.KVCapacity}
+	for _, name := range names {
+		sig := snap.Get(name, at)
+		for _, f := range fused {
+			if f.Name == name {
+				sig = *f
 			}
 		}
 		view := journal.SignalView{Name: sig.Name, Unit: sig.Unit, Source: sig.Source, State: sig.State,
 			AgeMS: sig.Age(at).Milliseconds(), Why: sig.Why}
 		if sig.Present() && !math.IsNaN(sig.Value) && !math.IsInf(sig.Value, 0) {
-			value := sig.Value
-			view.Value = &value
+			values = append(values, sig.Value)
+			view.Value = &values[len(values)-1]
 		}
 		out = append(out, view)
 	}

@@ -49,15 +49,42 @@ func Read(ep Endpoint, h http.Header, body []byte) (Facts, *Problem) {
 	return f, nil
 }
 
-// fields are the top-level members that this package knows, by name.
-type fields map[string]value
+// fields are the top-level members that this package knows.
+type fields []field
+
+type field struct {
+	name string
+	val  value
+}
+
+// get returns the member of that name, the zero value when there is none. There are few, so that looking along them is quick.
+func (f fields) get(name string) value {
+	for i := range f {
+		if f[i].name == name {
+			return f[i].val
+		}
+	}
+	return value{}
+}
+
+// set puts a member in, or another value in its place, and reports whether there was one.
+func (f *fields) set(name string, v value) (twice bool) {
+	for i := range *f {
+		if (*f)[i].name == name {
+			(*f)[i].val = v
+			return true
+		}
+	}
+	*f = append(*f, field{name, v})
+	return false
+}
 
 // wholeBody is the key under which fields hold the whole body.
 const wholeBody = ""
 
 // fieldNames lists the members to look at; true marks those that a decision rests on. Engines disagree on which
 // of two such members counts, so they must not appear twice.
-var fieldNames = map[string]bool{
+var fieldNames = known(map[string]bool{
 	"model": true, "stream": true, "stream_options": true, "max_tokens": true, "max_completion_tokens": true,
 	"max_output_tokens": true, "n": true, "best_of": true, "use_beam_search": true, "messages": true, "prompt": true,
 	"prompt_embeds": true, "input": true, "system": true, "instructions": true, "tools": true, "sampling_params": true,
@@ -66,6 +93,20 @@ var fieldNames = map[string]bool{
 	"text_1": false, "text_2": false, "data_1": false, "data_2": false, "data": false, "max_new_tokens": false,
 	"vllm_xargs": false, "agent_hint": false, "program_id": false, "extra_body": false, "metadata": false,
 	"prompt_cache_key": false, "previous_response_id": false,
+})
+
+// knownField is a member to look at, under a name that needs no copy.
+type knownField struct {
+	name string
+	once bool
+}
+
+func known(names map[string]bool) map[string]knownField {
+	m := make(map[string]knownField, len(names))
+	for name, once := range names {
+		m[name] = knownField{name, once}
+	}
+	return m
 }
 
 // readFields checks the whole body and finds its top-level members.
@@ -80,27 +121,26 @@ func readFields(body []byte) (fields, *Problem) {
 	if !root.isObject() {
 		return nil, bad("", "The body must be a JSON object, but it is %s.", typeName(root))
 	}
-	top := make(fields, 16)
-	top[wholeBody] = root
+	top := make(fields, 0, 8)
+	top.set(wholeBody, root)
 	for m := range root.members() {
 		name := m.key.raw[1 : len(m.key.raw)-1]
 		if bytes.IndexByte(name, '\\') >= 0 && len(name) < 256 {
 			name = []byte(m.key.text())
 		}
-		once, known := fieldNames[string(name)]
-		if !known {
+		known, ok := fieldNames[string(name)]
+		if !ok {
 			continue
 		}
-		if _, twice := top[string(name)]; twice && once {
-			return nil, bad(string(name), "The field %q appears twice in the body; send it once.", name)
+		if top.set(known.name, m.val) && known.once {
+			return nil, bad(known.name, "The field %q appears twice in the body; send it once.", name)
 		}
-		top[string(name)] = m.val
 	}
 	return top, nil
 }
 
 func readBody(f *Facts, top fields) *Problem {
-	if p := readModel(f, top["model"]); p != nil {
+	if p := readModel(f, top.get("model")); p != nil {
 		return p
 	}
 	if p := readStream(f, top); p != nil {
@@ -157,12 +197,12 @@ func needsModel(ep Endpoint) bool {
 }
 
 func readStream(f *Facts, top fields) *Problem {
-	v := top["stream"]
+	v := top.get("stream")
 	if v.present() && !v.isBool() {
 		return bad("stream", `The field "stream" must be true or false, but it is %s.`, typeName(v))
 	}
 	f.Stream = v.kind() == 't'
-	o := top["stream_options"]
+	o := top.get("stream_options")
 	if !o.present() || f.Endpoint.Kind != KindChat && f.Endpoint.Kind != KindCompletions {
 		return nil
 	}
@@ -195,7 +235,7 @@ func capFields(k Kind) []string {
 func readCaps(f *Facts, top fields) *Problem {
 	first := ""
 	for _, name := range capFields(f.Endpoint.Kind) {
-		n, p := readCap(top[name], name)
+		n, p := readCap(top.get(name), name)
 		if p != nil {
 			return p
 		}
@@ -207,7 +247,7 @@ func readCaps(f *Facts, top fields) *Problem {
 			return badCap(name, "The fields %q (%d) and %q (%d) contradict each other; send one of them.", first, *f.OutputCap, name, *n)
 		}
 	}
-	if sampling := top["sampling_params"]; f.Endpoint.Kind == KindOther && f.OutputCap == nil && sampling.isObject() {
+	if sampling := top.get("sampling_params"); f.Endpoint.Kind == KindOther && f.OutputCap == nil && sampling.isObject() {
 		for _, name := range []string{"max_tokens", "max_new_tokens"} {
 			n, p := readCap(sampling.get(name), "sampling_params."+name)
 			if p != nil {
@@ -239,8 +279,8 @@ func readCap(v value, name string) (*int, *Problem) {
 // readBackground refuses background responses: the engine would answer at once and work on outside the reservation,
 // and the paths that fetch and cancel such a response are closed.
 func readBackground(f *Facts, top fields) *Problem {
-	v := top["background"]
-	responses := f.Endpoint.Kind == KindResponses || f.Endpoint.Kind == KindAdmit && top["input"].present()
+	v := top.get("background")
+	responses := f.Endpoint.Kind == KindResponses || f.Endpoint.Kind == KindAdmit && top.get("input").present()
 	if !responses || !v.present() {
 		return nil
 	}
@@ -257,8 +297,8 @@ func readBackground(f *Facts, top fields) *Problem {
 // truncate_prompt_tokens (-1 stands for the model's length) or truncation "auto" of the responses dialect. Its value is
 // for the engine to judge.
 func truncates(k Kind, top fields) bool {
-	auto := top["truncation"].is("auto") && (k == KindResponses || k == KindAdmit)
-	return auto || top["truncate_prompt_tokens"].present() && k != KindMessages && k != KindResponses
+	auto := top.get("truncation").is("auto") && (k == KindResponses || k == KindAdmit)
+	return auto || top.get("truncate_prompt_tokens").present() && k != KindMessages && k != KindResponses
 }
 
 func readSequences(f *Facts, top fields) *Problem {
@@ -267,12 +307,12 @@ func readSequences(f *Facts, top fields) *Problem {
 	default:
 		return nil
 	}
-	if v := top["use_beam_search"]; v.present() && !v.isBool() {
+	if v := top.get("use_beam_search"); v.present() && !v.isBool() {
 		return bad("use_beam_search", `The field "use_beam_search" must be true or false, but it is %s.`, typeName(v))
 	}
 	// With beam search n is the beam width, so it needs no case of its own.
 	for _, name := range []string{"n", "best_of"} {
-		v := top[name]
+		v := top.get(name)
 		if !v.present() {
 			continue
 		}

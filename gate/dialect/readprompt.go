@@ -40,11 +40,11 @@ func readPrompt(f *Facts, top fields) *Problem {
 // readChat reads the messages of chat completions and of Anthropic messages, with their system prompt and tools.
 func readChat(f *Facts, top fields, b *batch) *Problem {
 	var t TextSize
-	if v := top["system"]; v.present() && f.Endpoint.Kind != KindChat {
+	if v := top.get("system"); v.present() && f.Endpoint.Kind != KindChat {
 		t.Messages++
 		t.addContent(v)
 	}
-	if p := addMessages(&t, top["messages"]); p != nil {
+	if p := addMessages(&t, top.get("messages")); p != nil {
 		return p
 	}
 	if p := addTools(f, &t, top); p != nil {
@@ -79,7 +79,7 @@ func addMessages(t *TextSize, v value) *Problem {
 
 func addTools(f *Facts, t *TextSize, top fields) *Problem {
 	for _, name := range []string{"tools", "functions"} {
-		v := top[name]
+		v := top.get(name)
 		if !v.present() {
 			continue
 		}
@@ -95,7 +95,7 @@ func addTools(f *Facts, t *TextSize, top fields) *Problem {
 }
 
 func readCompletion(top fields, b *batch) *Problem {
-	prompt, embeds := top["prompt"], top["prompt_embeds"]
+	prompt, embeds := top.get("prompt"), top.get("prompt_embeds")
 	if !prompt.present() && !embeds.present() {
 		return bad("prompt", `The field "prompt" is missing; send a string, a list of strings or token ids.`)
 	}
@@ -117,16 +117,16 @@ func readCompletion(top fields, b *batch) *Problem {
 // and cannot be measured here.
 func readResponses(f *Facts, top fields, b *batch) *Problem {
 	var t TextSize
-	if v := top["instructions"]; v.present() {
+	if v := top.get("instructions"); v.present() {
 		t.Messages++
 		t.addContent(v)
 	}
-	switch input := top["input"]; {
+	switch input := top.get("input"); {
 	case !input.present():
-		if !top["prompt"].isObject() {
+		if !top.get("prompt").isObject() {
 			return bad("input", `The field "input" is missing; send a string or a list of items.`)
 		}
-		t.addAny(top["prompt"])
+		t.addAny(top.get("prompt"))
 	case input.isString():
 		t.Messages++
 		t.addPlain(input)
@@ -151,13 +151,13 @@ func readResponses(f *Facts, top fields, b *batch) *Problem {
 // readInput reads the input of embeddings, pooling and classification, which vLLM also takes as messages.
 func readInput(f *Facts, top fields, b *batch) *Problem {
 	switch {
-	case top["input"].present():
-		return b.addPrompts(top["input"], "input")
-	case top["messages"].present():
+	case top.get("input").present():
+		return b.addPrompts(top.get("input"), "input")
+	case top.get("messages").present():
 		return readChat(f, top, b)
-	case f.Endpoint.Kind != KindEmbeddings && top["data"].present():
+	case f.Endpoint.Kind != KindEmbeddings && top.get("data").present():
 		var t TextSize
-		t.addAny(top["data"])
+		t.addAny(top.get("data"))
 		b.add(t)
 		return nil
 	}
@@ -175,7 +175,7 @@ func readPairs(k Kind, top fields, b *batch) *Problem {
 	var sides [2][]TextSize
 	for i, names := range pairFields {
 		for _, name := range names {
-			if v := top[name]; v.present() {
+			if v := top.get(name); v.present() {
 				sides[i] = sizesOf(v)
 				break
 			}
@@ -220,18 +220,18 @@ func sizesOf(v value) []TextSize {
 // readAnyShape reads a body that may be any of the generating dialects: tokenize and the dry question.
 func readAnyShape(f *Facts, top fields, b *batch) *Problem {
 	switch {
-	case top["messages"].present():
+	case top.get("messages").present():
 		return readChat(f, top, b)
-	case top["prompt"].present():
-		return b.addPrompts(top["prompt"], "prompt")
-	case top["input"].present() && f.Endpoint.Kind == KindAdmit:
+	case top.get("prompt").present():
+		return b.addPrompts(top.get("prompt"), "prompt")
+	case top.get("input").present() && f.Endpoint.Kind == KindAdmit:
 		return readResponses(f, top, b)
 	}
 	return bad("messages", `The body holds neither "messages" nor "prompt"; send one of them.`)
 }
 
 func readDetokenize(top fields, b *batch) *Problem {
-	v := top["tokens"]
+	v := top.get("tokens")
 	if !v.isArray() {
 		return bad("tokens", `The field "tokens" must be a list of token ids, but it is %s.`, typeName(v))
 	}
@@ -240,7 +240,7 @@ func readDetokenize(top fields, b *batch) *Problem {
 }
 
 func readSpeech(top fields, b *batch) *Problem {
-	v := top["input"]
+	v := top.get("input")
 	if !v.isString() {
 		return bad("input", `The field "input" must be a string, but it is %s.`, typeName(v))
 	}
@@ -250,6 +250,6 @@ func readSpeech(top fields, b *batch) *Problem {
 // readUnknown measures every string of a body that has no reader.
 func readUnknown(top fields, b *batch) {
 	var t TextSize
-	t.addAny(top[wholeBody])
+	t.addAny(top.get(wholeBody))
 	b.add(t)
 }

@@ -44,10 +44,10 @@ func sessionOf(f *Facts, h http.Header, top fields) Session {
 	if s := f.fromHeaders(h, ownHeaders); s.ID != "" {
 		return s
 	}
-	if s := f.fromContext(top["vllm_xargs"].get("agentic_context")); s.ID != "" {
+	if s := f.fromContext(top.get("vllm_xargs").get("agentic_context")); s.ID != "" {
 		return s
 	}
-	if s := f.fromHint(top["agent_hint"]); s.ID != "" {
+	if s := f.fromHint(top.get("agent_hint")); s.ID != "" {
 		return s
 	}
 	for _, family := range harnessHeaders {
@@ -133,20 +133,20 @@ func (f *Facts) fromBody(top fields) Session {
 		source string
 		v      value
 	}{
-		{"program_id", top["program_id"]},
-		{"extra_body.program_id", top["extra_body"].get("program_id")},
-		{"metadata.session_id", top["metadata"].get("session_id")},
+		{"program_id", top.get("program_id")},
+		{"extra_body.program_id", top.get("extra_body").get("program_id")},
+		{"metadata.session_id", top.get("metadata").get("session_id")},
 	} {
 		if id := f.hint(c.v); id != "" {
 			return Session{ID: id, Source: c.source}
 		}
 	}
 	if f.Endpoint.Family == Anthropic {
-		if id := f.userSession(top["metadata"].get("user_id")); id != "" {
+		if id := f.userSession(top.get("metadata").get("user_id")); id != "" {
 			return Session{ID: id, Source: "metadata.user_id"}
 		}
 	}
-	return Session{ID: f.hint(top["prompt_cache_key"]), Source: "prompt_cache_key"}
+	return Session{ID: f.hint(top.get("prompt_cache_key")), Source: "prompt_cache_key"}
 }
 
 // userSession takes the session part out of an Anthropic user_id, which Claude Code writes as
@@ -199,15 +199,15 @@ func derive(f *Facts, top fields) string {
 	found := false
 	switch f.Endpoint.Kind {
 	case KindChat:
-		found = chainMessages(chain, top["messages"])
+		found = chainMessages(chain, top.get("messages"))
 	case KindMessages:
-		chainContent(chain, top["system"])
+		chainContent(chain, top.get("system"))
 		link(chain)
-		found = chainMessages(chain, top["messages"])
+		found = chainMessages(chain, top.get("messages"))
 	case KindResponses:
-		chainContent(chain, top["instructions"])
+		chainContent(chain, top.get("instructions"))
 		link(chain)
-		if input := top["input"]; input.isString() {
+		if input := top.get("input"); input.isString() {
 			found = chainContent(chain, input)
 		} else {
 			found = chainMessages(chain, input)

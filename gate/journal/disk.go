@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,9 @@ const (
 	retryAfter   = time.Second
 	defaultQueue = 8192
 	closeWait    = 5 * time.Second
+	// gatherFor is how long the writer rests after it has written all there was. What is gathered meanwhile is lost with
+	// admitd if it is killed.
+	gatherFor = 10 * time.Millisecond
 
 	filePrefix = "journal-"
 	fileSuffix = ".jsonl"
@@ -37,6 +39,8 @@ type disk struct {
 	dropped atomic.Uint64
 	written atomic.Uint64
 	done    chan struct{}
+	// closing is closed when the queue is.
+	closing chan struct{}
 	result  error
 
 	dir      string
@@ -47,6 +51,7 @@ type disk struct {
 	log      *slog.Logger
 	now      func() time.Time
 
+	enc    encoder
 	number int
 	file   io.WriteCloser
 	path   string
@@ -86,7 +91,7 @@ func openDisk(o Options) (*disk, error) {
 }
 
 func newDisk(o Options) *disk {
-	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, maxAge: o.MaxAge, keep: o.KeepBytes, keepAge: o.KeepAge, log: o.Logger, now: time.Now, done: make(chan struct{}), open: openFile}
+	d := &disk{dir: o.Dir, maxBytes: o.MaxBytes, maxAge: o.MaxAge, keep: o.KeepBytes, keepAge: o.KeepAge, log: o.Logger, now: time.Now, done: make(chan struct{}), closing: make(chan struct{}), open: openFile}
 	if d.maxBytes == 0 {
 		d.maxBytes = defaultMaxBytes
 	}
@@ -131,10 +136,19 @@ func (d *disk) wait(limit time.Duration) error {
 
 func (d *disk) run() {
 	defer close(d.done)
+	t := time.NewTimer(time.Hour)
+	defer t.Stop()
 	for e := range d.queue {
 		d.write(e)
-		if len(d.queue) == 0 {
-			d.flush()
+		if len(d.queue) > 0 {
+			continue
+		}
+		d.flush()
+		// What comes meanwhile is taken in one go: waking for each entry would cost more than writing it.
+		t.Reset(gatherFor)
+		select {
+		case <-t.C:
+		case <-d.closing:
 		}
 	}
 	d.flush()
@@ -144,14 +158,14 @@ func (d *disk) run() {
 }
 
 func (d *disk) write(e Entry) {
-	line, err := json.Marshal(e)
+	line, err := d.enc.entry(&e)
 	if err != nil {
 		// A value that JSON cannot say (an infinity): one entry is lost, the journal goes on.
 		d.dropped.Add(1)
 		d.log.Warn("journal entry cannot be encoded", "seq", e.Seq, "error", err)
 		return
 	}
-	line = append(line, '\n')
+	line = append(line, '\n') // the encoder's own, until its next entry
 	if d.file == nil && d.now().Before(d.retryAt) {
 		d.dropped.Add(1)
 		return

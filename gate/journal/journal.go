@@ -52,9 +52,9 @@ type Journal struct {
 	mu   sync.Mutex
 	ring []Entry
 	// first and last are the numbers of the first and the newest entry this journal has seen; first is 0 while there is none.
-	first   uint64
-	last    uint64
-	index   map[string]place
+	first uint64
+	last  uint64
+	index map[string]place
 	// changed is closed at the next entry; nil while nobody waits for it.
 	changed chan struct{}
 	closed  bool
@@ -108,6 +108,9 @@ func (j *Journal) Append(e Entry) uint64 {
 	e = j.keep(e)
 	switch {
 	case j.divert != nil:
+		if e.Decision != nil {
+			e.Decision.Complete()
+		}
 		j.divert(e)
 	case j.disk != nil && !j.closed:
 		j.disk.offer(e)
@@ -183,7 +186,7 @@ func (j *Journal) forget(e Entry) {
 
 // Read returns entries with Seq > after, oldest first, at most limit (0 or less means all), with the numbers of
 // the oldest entry still in memory and of the last one; both are 0 while the journal is empty. A reader whose
-// after+1 is below oldest has missed what lies between.
+// after+1 is below oldest has missed what lies between. Decisions are as they were appended: see Decision.Complete.
 func (j *Journal) Read(after uint64, limit int) (entries []Entry, oldest, last uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -207,6 +210,17 @@ func (j *Journal) Read(after uint64, limit int) (entries []Entry, oldest, last u
 		entries = append(entries, *j.at(seq))
 	}
 	return entries, oldest, j.last
+}
+
+// ReadWhole is Read with every decision complete, for entries that leave the process.
+func (j *Journal) ReadWhole(after uint64, limit int) (entries []Entry, oldest, last uint64) {
+	entries, oldest, last = j.Read(after, limit)
+	for _, e := range entries {
+		if e.Decision != nil {
+			e.Decision.Complete()
+		}
+	}
+	return entries, oldest, last
 }
 
 func (j *Journal) at(seq uint64) *Entry { return &j.ring[(seq-1)%uint64(len(j.ring))] }
@@ -259,6 +273,7 @@ func (j *Journal) Close() error {
 	j.closed = true
 	if j.disk != nil {
 		close(j.disk.queue)
+		close(j.disk.closing)
 	}
 	j.mu.Unlock()
 	if j.disk == nil {

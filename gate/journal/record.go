@@ -10,7 +10,6 @@
 package journal
 
 import (
-	"encoding/json"
 	"sync"
 	"time"
 
@@ -101,31 +100,34 @@ type Decision struct {
 	Late *Late `json:"-"`
 }
 
-// Late is the part of a decision that hardly anybody reads: Complete works it out, once.
-type Late struct {
-	once sync.Once
-	fill func(*Decision)
+// Detail is the part of a decision that hardly anybody reads, and that is large.
+type Detail struct {
+	Signals        []SignalView
+	Trace          []policy.Step
+	Counterfactual string
 }
 
-// NewLate returns a Late; fill sets fields of the decision that nobody reads before Complete, and keeps nothing of it.
-func NewLate(fill func(*Decision)) *Late { return &Late{fill: fill} }
+// Late works out a Detail.
+type Late struct {
+	once sync.Once
+	fill func(*Detail)
+}
 
-// Complete returns the decision with all that it saw. It must come before Signals, Trace and Counterfactual are read and
-// before the decision is copied. Safe for concurrent use.
+// NewLate returns a Late. fill is pure, may be called by several goroutines at once, and fills an empty Detail whose slices
+// may have room; it keeps nothing of it.
+func NewLate(fill func(*Detail)) *Late { return &Late{fill: fill} }
+
+// Complete returns the decision with all that it saw. It must come before Signals, Trace and Counterfactual are read,
+// before the decision is copied, and before it is marshalled. Safe for concurrent use.
 func (d *Decision) Complete() *Decision {
 	if d.Late != nil {
 		d.Late.once.Do(func() {
-			d.Late.fill(d)
-			d.Late.fill = nil
+			var all Detail
+			d.Late.fill(&all)
+			d.Signals, d.Trace, d.Counterfactual = all.Signals, all.Trace, all.Counterfactual
 		})
 	}
 	return d
-}
-
-// MarshalJSON implements json.Marshaler: what is written down is complete.
-func (d *Decision) MarshalJSON() ([]byte, error) {
-	type plain Decision
-	return json.Marshal((*plain)(d.Complete()))
 }
 
 // Outcome is how an admitted arrival ended.
