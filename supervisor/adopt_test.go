@@ -208,6 +208,18 @@ func TestLoadingEngineOfAnotherKeyIsReplaced(t *testing.T) {
 	gone(t, pid)
 }
 
+func TestRemovedOutputFileDoesNotCostTheEngine(t *testing.T) {
+	o := shared(t, "lines serve")
+	pid := left(t, o)
+	if err := os.Remove(filepath.Join(o.StateDir, logFile)); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, o)
+	if st := r.ready(); st.PID != pid || !r.said("Starting to load model") {
+		t.Errorf("pid %d, or its output is not read; want %d", st.PID, pid)
+	}
+}
+
 // The successor takes the engine while its predecessor still watches it: from then on there is one that acts.
 func TestTakenEngineIsLeftAloneByItsFormerOwner(t *testing.T) {
 	for _, why := range []string{"crash", "stop", "restart"} {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -95,9 +96,12 @@ func (c *adopted) exit() string {
 
 func (c *adopted) terminate() error { return c.id.signal(unix.SIGTERM) }
 
-// follow reads the engine's output: the end of what is there, and what comes.
+// follow reads the engine's output: the end of what is there, and what comes. A file that somebody has removed the engine still
+// holds open.
 func (c *adopted) follow(path string, out *output) (err error) {
-	c.tail, err = follow(path, logReplay, out)
+	if c.tail, err = follow(path, logReplay, out); errors.Is(err, fs.ErrNotExist) {
+		c.tail, err = follow(fmt.Sprintf("/proc/%d/fd/1", c.id.PID), logReplay, out)
+	}
 	return err
 }
 

@@ -150,9 +150,11 @@ func (s *Supervisor) save(l *life) {
 		return
 	}
 	err := s.owning(func() error { return s.put(r) })
-	if err != nil && !errors.Is(err, errTaken) {
+	failed := err != nil && !errors.Is(err, errTaken)
+	if failed && !s.unsaved {
 		s.o.Logger.Warn("engine record not written: if admitd crashes, the next one ends the engine and starts it anew", "error", err)
 	}
+	s.unsaved = failed
 }
 
 // put writes a record; the caller owns the engine.

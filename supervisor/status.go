@@ -1,16 +1,3 @@
-// Package supervisor launches, watches, restarts and stops one engine process, or attaches to one that runs
-// elsewhere.
-//
-// Goal: exactly one engine, reachable only by us, whose state has a name at every moment.
-//
-// Non-goals: deciding about requests, reading metrics.
-//
-// Invariants: one goroutine owns the state; exit codes prove nothing, only our own intent tells a stop from a
-// crash; no process of ours is left when we say stopped; the child's output can neither block it nor fill our
-// memory; a process is ended by pid and start time together, so never one that was given the pid of ours later.
-//
-// Linux only: it reads /proc and makes the calling process the reaper of its orphans (PR_SET_CHILD_SUBREAPER), so that an
-// engine whose leader died is still found and ended. Orphans that are not the engine's are left to whoever waits for them.
 package supervisor
 
 import (

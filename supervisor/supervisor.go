@@ -67,9 +67,10 @@ type Supervisor struct {
 	history  history
 	crashes  crashes
 	launches int
-	// me is what the engine record calls us, saved the record that we wrote last.
-	me    owner
-	saved record
+	// me is what the engine record calls us, saved the record that we wrote last; unsaved is set while it cannot be written.
+	me      owner
+	saved   record
+	unsaved bool
 }
 
 // request asks the owner for a restart.

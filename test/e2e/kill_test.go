@@ -126,7 +126,7 @@ func TestKillMatrix(t *testing.T) {
 		for _, victim := range []string{"engine", "admitd", "both"} {
 			t.Run(s.name+"/"+victim, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, "--load-time", "1s", "--speed", "0.2")
+				w := newWorld(t, "--load-time", "500ms", "--speed", "0.2")
 				a := w.start()
 				s.reach(t, w, a)
 				before, _ := harness.ReadRecord(w.state)
@@ -182,7 +182,7 @@ func served(t *testing.T, w *world, a *harness.Admitd) {
 
 // A dead admitd takes its callers' streams with it; nothing can save those. The engine goes on.
 func TestKilledAdmitdUnderLoadLeavesItsEngineToTheNext(t *testing.T) {
-	w := newWorld(t, "--load-time", "1s", "--speed", "0.2")
+	w := newWorld(t, "--load-time", "500ms", "--speed", "0.2")
 	a := w.start()
 	a.WaitReady(readyWithin)
 	pid := a.Status().Pools[0].Engine.PID
