@@ -158,7 +158,10 @@ func (p *pool) watch(ctx context.Context, fail func(error)) error {
 			p.shut(st)
 			open = false
 		case !open:
+			p.life, p.recheck = p.scraper.Snapshot().Life, 0
 			open = p.tryOpen(st, fail)
+		default:
+			open = p.believe(st, fail)
 		}
 		last = st
 		var late <-chan time.Time

@@ -72,6 +72,15 @@ type pool struct {
 	served bool
 	// haunted is set while it has been told that the engine works for nobody. Only the scraper's goroutine has it.
 	haunted bool
+	// life is the engine life that was last looked at, doubts what keeps its metrics from being believed; watch's goroutine has them, and recheck.
+	life   uint64
+	doubts string
+	// recheck is the scrape from which on another engine is held against the policy's needs; 0 when none is due.
+	recheck uint64
+	// refused is how many were refused when the scraper last asked, refusedAt when that had last grown; the scraper's goroutine has
+	// them.
+	refused   uint64
+	refusedAt time.Time
 	// unmet is the last complaint about the policy's needs, so that it is made once.
 	unmet string
 }
@@ -102,7 +111,8 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	}
 	p := &pool{config: c, letGo: held}
 	so.Self, so.Logger = o.Self, news(o).With("component", "supervisor")
-	so.BeforeStop, so.Progress = p.drain, p.progress
+	so.BeforeStop, so.Progress, so.Idle, so.CanaryAfter = p.drain, p.progress, p.idle, none(c.Engine.ProbeAfter)
+	p.memoryHooks(&so)
 	if o.Patience != nil {
 		o.Patience(&so)
 	}
@@ -115,7 +125,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 		return nil, err
 	}
 	p.scraper = signals.NewScraper(signals.ScraperOptions{
-		Transport: sup, URL: "http://engine/metrics", Load: p.inFlight, OnSnapshot: p.onSnapshot,
+		Transport: sup, URL: "http://engine/metrics", Load: p.inFlight, Pressed: p.pressed, OnSnapshot: p.onSnapshot,
 		Logger: o.Logger.With("component", "signals"), MinInterval: c.Signals.MinInterval, MaxInterval: c.Signals.MaxInterval,
 		Timeout: c.Signals.Timeout, StaleAfter: c.Signals.StaleAfter,
 	})

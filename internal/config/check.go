@@ -124,6 +124,9 @@ func (c Config) checkEngine(k *checker) {
 	k.atLeast("engine.drain_timeout", e.DrainTimeout, 0)
 	k.atLeast("engine.stop_grace", e.StopGrace, 0)
 	k.atLeast("engine.stall_after", e.StallAfter, 5*time.Second)
+	if e.ProbeAfter != 0 {
+		k.atLeast("engine.probe_after", e.ProbeAfter, 10*time.Second)
+	}
 	k.atLeast("engine.restart_window", e.Window, time.Second)
 }
 

@@ -87,6 +87,7 @@ type Engine struct {
 	DrainTimeout time.Duration `yaml:"drain_timeout" doc:"How long open streams may go on before the engine is told to stop." reload:"process"`
 	StopGrace    time.Duration `yaml:"stop_grace" doc:"How long the engine may take to stop before it is killed." reload:"process"`
 	StallAfter   time.Duration `yaml:"stall_after" doc:"Work without any token for this long means stalled; as long again, and the engine is restarted." reload:"process"`
+	ProbeAfter   time.Duration `yaml:"probe_after" doc:"An engine with nothing to do that has brought out no token for this long is asked for one, so that a frozen one is found; 0 means never." reload:"process"`
 	MaxRestarts  int           `yaml:"max_restarts" doc:"Restarts within restart_window before admitd gives up." reload:"process"`
 	Window       time.Duration `yaml:"restart_window" doc:"Window for max_restarts." reload:"process"`
 }
@@ -179,7 +180,7 @@ func Default() Config {
 		Admin:   Admin{Listen: "127.0.0.1:8081", ListenMode: "0600"},
 		Upgrade: Upgrade{Timeout: 2 * time.Minute, DrainTimeout: time.Hour},
 		Engine: Engine{Kind: "auto", StartTimeout: 30 * time.Minute, DrainTimeout: 30 * time.Second, StopGrace: 30 * time.Second,
-			StallAfter: 60 * time.Second, MaxRestarts: 5, Window: 10 * time.Minute},
+			StallAfter: 60 * time.Second, ProbeAfter: 5 * time.Minute, MaxRestarts: 5, Window: 10 * time.Minute},
 		Classes: map[string]SLO{
 			"interactive": {TTFT: 2 * time.Second, TPOT: 100 * time.Millisecond},
 			"batch":       {TTFT: 60 * time.Second, TPOT: time.Second},
