@@ -2,7 +2,6 @@ package gate
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -19,50 +18,56 @@ var hopHeaders = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy
 // send a request a second time although the engine may have started it.
 var ownHeaders = []string{"Expect", "Content-Length", "Idempotency-Key", "X-Idempotency-Key", "X-Request-Id"}
 
-// upstreamHeader is what the engine gets of the caller's headers.
+// notUp and notDown hold what is not passed on, by canonical name.
+var (
+	notUp   = nameSet(hopHeaders, ownHeaders, quota.SecretHeaders())
+	notDown = nameSet(hopHeaders)
+)
+
+func nameSet(lists ...[]string) map[string]bool {
+	set := map[string]bool{}
+	for _, list := range lists {
+		for _, name := range list {
+			set[http.CanonicalHeaderKey(name)] = true
+		}
+	}
+	return set
+}
+
+// upstreamHeader is what the engine gets of the caller's headers. The values are shared with in.
 func upstreamHeader(in http.Header, id string) http.Header {
-	h := in.Clone()
-	dropHop(h)
-	for _, name := range ownHeaders {
-		h.Del(name)
-	}
-	for _, name := range quota.SecretHeaders() {
-		h.Del(name)
-	}
-	dropAdmitd(h)
-	h.Set("X-Request-Id", id)
-	// The relay reads what passes, so it must not be compressed.
-	h.Set("Accept-Encoding", "identity")
+	h := make(http.Header, len(in)+3)
+	passOn(h, in, notUp)
+	// One list for three values: "identity" because the relay reads what passes, "" so that nobody adds a User-Agent.
+	own := []string{id, "identity", ""}
+	h["X-Request-Id"], h["Accept-Encoding"] = own[0:1:1], own[1:2:2]
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = []string{""}
+		h["User-Agent"] = own[2:3:3]
 	}
 	return h
 }
 
-func dropHop(h http.Header) {
-	for _, line := range h.Values("Connection") {
-		for name := range strings.SplitSeq(line, ",") {
-			h.Del(textproto.TrimString(name))
+// passOn copies headers but for those in not, those that the Connection header names, and admitd's own.
+func passOn(to, from http.Header, not map[string]bool) {
+	for name, values := range from {
+		if !not[name] && !admitdName(name) {
+			to[name] = values
 		}
 	}
-	for _, name := range hopHeaders {
-		h.Del(name)
+	for _, line := range from["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			delete(to, http.CanonicalHeaderKey(textproto.TrimString(name)))
+		}
 	}
 }
 
-func dropAdmitd(h http.Header) {
-	for name := range h {
-		if len(name) >= 9 && strings.EqualFold(name[:9], "x-admitd-") {
-			delete(h, name)
-		}
-	}
-}
+func admitdName(name string) bool { return len(name) >= 9 && strings.EqualFold(name[:9], "x-admitd-") }
 
 // upstreamRequest is the caller's request as the engine gets it: raw path and query unchanged.
 func (a *arrival) upstreamRequest(ctx context.Context, p *payload) *http.Request {
 	u := &url.URL{Scheme: "http", Host: "engine", Path: a.r.URL.Path, RawPath: a.r.URL.RawPath,
 		RawQuery: a.r.URL.RawQuery, ForceQuery: a.r.URL.ForceQuery}
-	req := &http.Request{Method: a.r.Method, URL: u, Host: "engine", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	req := http.Request{Method: a.r.Method, URL: u, Host: "engine", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: upstreamHeader(a.r.Header, a.id), ContentLength: int64(len(p.data))}
 	if req.ContentLength == 0 {
 		p.sent = true
@@ -76,15 +81,12 @@ func (a *arrival) upstreamRequest(ctx context.Context, p *payload) *http.Request
 	return req.WithContext(ctx)
 }
 
-// downstreamHeader copies the engine's response headers. Their Content-Length stays unless the body may change.
+// downstreamHeader passes on the engine's response headers. Their Content-Length stays unless the body may change.
 func downstreamHeader(to, from http.Header, bodyMayChange bool) {
-	from = from.Clone()
-	dropHop(from)
-	dropAdmitd(from)
+	passOn(to, from, notDown)
 	if bodyMayChange {
-		from.Del("Content-Length")
+		delete(to, "Content-Length")
 	}
-	maps.Copy(to, from)
 }
 
 // streamHeader keeps hops between us and the caller from collecting events.

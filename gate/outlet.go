@@ -205,6 +205,9 @@ func (o *outlet) close() error {
 	return o.err
 }
 
+// alone reports whether the outlet never had a goroutine: then nothing has it in hand any more once it is closed.
+func (o *outlet) alone() bool { return o.wake == nil }
+
 // cut makes the write under way fail. The lock is held.
 func (o *outlet) cut() { _ = o.rc.SetWriteDeadline(time.Unix(1, 0)) }
 

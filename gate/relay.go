@@ -73,12 +73,23 @@ func (a *arrival) forward() {
 		a.flight = a.pool.Admission.flights.add(admission.ID(a.id), cancel)
 		defer a.pool.Admission.flights.remove(admission.ID(a.id))
 	}
-	f := &flow{a: a, ctx: ctx, cancel: cancel, body: &payload{data: body}}
+	f, ok := a.s.flows.Get().(*flow)
+	if !ok {
+		f = &flow{}
+	}
+	f.a, f.ctx, f.cancel, f.body = a, ctx, cancel, &payload{data: body}
 	f.out.init(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), unsentOf(a.r.Context()))
 	// A caller that cannot be written to has left.
 	f.out.onFail = cancel
 	// Also when something panics: nothing may write to the caller once the handler has returned.
-	defer func() { _ = f.out.close() }()
+	through := false
+	defer func() {
+		_ = f.out.close()
+		if through && f.out.alone() {
+			*f = flow{}
+			a.s.flows.Put(f)
+		}
+	}()
 	f.rearm()
 	f.run()
 	// The engine is through with this request, whatever the caller still has to read.
@@ -89,6 +100,7 @@ func (a *arrival) forward() {
 	left := a.out.result.Ending == dialect.EndCaller || a.flight.wasEvicted()
 	a.release()
 	f.drain()
+	through = true
 	if left {
 		a.endAtEngine()
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -101,8 +102,10 @@ type Server struct {
 	ahead   *budget
 	helpers chan struct{}
 	reading bufferPool
-	metrics *metrics
-	spaces  map[*Pool]*spacings
+	// arrivals and flows are what requests that have ended leave to the next.
+	arrivals, flows sync.Pool
+	metrics         *metrics
+	spaces          map[*Pool]*spacings
 }
 
 // New checks the options and returns a Server. It starts nothing. The error names every mistake.
@@ -237,10 +240,21 @@ func (s *Server) now() time.Time { return s.o.Clock() }
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	now := s.now()
-	a := &arrival{s: s, w: &writer{ResponseWriter: w}, r: r, id: s.o.NewID(), began: now, decideAt: now}
+	a, ok := s.arrivals.Get().(*arrival)
+	if !ok {
+		a = &arrival{}
+	}
+	a.s, a.writer.ResponseWriter, a.r, a.id, a.began, a.decideAt = s, w, r, s.o.NewID(), now, now
+	a.w = &a.writer
+	a.serve()
+	*a = arrival{}
+	s.arrivals.Put(a)
+}
+
+func (a *arrival) serve() {
 	defer a.finish()
 	// The deadline of the answer before on this connection.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	_ = http.NewResponseController(a.writer.ResponseWriter).SetWriteDeadline(time.Time{})
 	a.walk()
 }
 

@@ -80,12 +80,12 @@ func (f *flow) awaitHead() (h head, here bool) {
 		h = askEngine(rt, req)
 		return h, h.resp != nil || f.ctx.Err() == nil
 	}
-	heads := make(chan head)
+	heads, ctx := make(chan head), f.ctx
 	go func() {
 		h := askEngine(rt, req)
 		select {
 		case heads <- h:
-		case <-f.ctx.Done():
+		case <-ctx.Done():
 			if h.resp != nil {
 				_ = h.resp.Body.Close()
 			}

@@ -26,11 +26,13 @@ const unknownLabel = "(unknown)"
 
 // arrival is one request on its walk. Only the goroutine that serves it touches it.
 type arrival struct {
-	s     *Server
-	w     *writer
-	r     *http.Request
-	id    string
-	began time.Time
+	s *Server
+	w *writer
+	r *http.Request
+	// writer is what w points to.
+	writer writer
+	id     string
+	began  time.Time
 	// decideAt is when the gate last began to work instead of waiting for bytes.
 	decideAt time.Time
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -112,14 +113,14 @@ func (at *target) rewrite(req *http.Request) *http.Request {
 	if at.network != "" {
 		out.Host = "localhost"
 	}
-	out.Header = req.Header.Clone()
-	if out.Header == nil {
+	// The values are shared, and nobody changes them.
+	if out.Header = maps.Clone(req.Header); out.Header == nil {
 		out.Header = http.Header{}
 	}
 	out.Header.Del("Authorization")
 	out.Header.Del("X-Api-Key")
 	if at.key != "" {
-		out.Header.Set("Authorization", "Bearer "+at.key)
+		out.Header["Authorization"] = []string{"Bearer " + at.key}
 	}
 	// Without GetBody the transport below cannot send a body again, whatever the method and headers say.
 	out.GetBody = nil
