@@ -89,7 +89,7 @@ func killedLeader(ctx context.Context, srv *sim.Server, name sim.Fault, child st
 	return nil
 }
 
-// deadScheduler starts a scheduler and ends it when its time has come.
+// deadScheduler starts a scheduler and ends it when its time has come, or lets somebody else do so.
 func deadScheduler(ctx context.Context, srv *sim.Server) error {
 	child, err := simChild("sglang::scheduler_TP0", false)
 	if err != nil {
@@ -99,7 +99,11 @@ func deadScheduler(ctx context.Context, srv *sim.Server) error {
 		if srv.FaultBegins(ctx, sim.FaultDeadScheduler) == nil {
 			_ = child.Process.Kill() // it may have been ended from outside
 		}
-		_ = child.Wait() // killed either way
+	}()
+	go func() {
+		_ = child.Wait() // killed, by whomever
+		// A closed engine stands still already.
+		_ = srv.SetFault(sim.FaultDeadScheduler, true)
 	}()
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,8 @@ const (
 	model = "m"
 	// patience bounds every wait for something that must come; nothing is expected to take near as long.
 	patience = time.Minute
+	// endless is the median length of an answer that is cut to the length asked for: none ends by itself before.
+	endless = 1 << 30
 )
 
 // binary is the built admitd: the simulated engine's program.
@@ -97,7 +100,7 @@ func launch(t *testing.T, s setup) *rig {
 	t.Helper()
 	c := base(t, s)
 	c.Engine.Kind = "sim"
-	c.Engine.Args = []string{"--speed", "20"}
+	c.Engine.Args = []string{"--speed", "20", "--median-output", strconv.Itoa(endless)}
 	if s.face != "" {
 		c.Engine.Args = append(c.Engine.Args, "--dialect", s.face)
 	}
@@ -111,7 +114,7 @@ func launch(t *testing.T, s setup) *rig {
 // attach runs admitd in front of a simulated engine in the test's own process, whose faults can be switched.
 func attach(t *testing.T, s setup) *rig {
 	t.Helper()
-	o := sim.Options{Dialect: s.face, Model: model, Faults: s.faults, Speed: 20}
+	o := sim.Options{Dialect: s.face, Model: model, Faults: s.faults, Speed: 20, MedianOutput: endless}
 	if s.options != nil {
 		s.options(&o)
 	}
