@@ -12,6 +12,10 @@ import (
 // MarkName is the variable in the environment of every engine that an admitd launched.
 const MarkName = markName
 
+// WriteJSON replaces a file as a whole: a reader sees the old content or the new, never a part, and it is on the disk before
+// its name is. Only its owner can read it.
+func WriteJSON(path string, v any) error { return writeJSON(path, v) }
+
 // PortHolder names the process that listens on a TCP port of this machine, "" when none does or it cannot be seen.
 func PortHolder(port int) string { return holder("/proc", port) }
 

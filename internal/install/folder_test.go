@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"admitd/supervisor"
 )
 
 // put makes an engine's folder with its marker.
@@ -24,7 +26,7 @@ func put(t *testing.T, dataDir string, m Marker) string {
 		m.Folder = folder
 	}
 	write(t, filepath.Join(folder, "bin", "vllm"), "#!/bin/sh\nread forever\n", 0o700)
-	if err := writeJSON(filepath.Join(folder, markerFile), m); err != nil {
+	if err := supervisor.WriteJSON(filepath.Join(folder, markerFile), m); err != nil {
 		t.Fatal(err)
 	}
 	return folder

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"admitd/supervisor"
 )
 
 // Reporter is told how an install goes on. It is called from one goroutine.
@@ -263,7 +265,7 @@ func (j *job) each(ctx context.Context, steps []step, keep bool) error {
 }
 
 func (j *job) writeRecord() error {
-	if err := writeJSON(filepath.Join(j.folder, recordFile), j.rec); err != nil {
+	if err := supervisor.WriteJSON(filepath.Join(j.folder, recordFile), j.rec); err != nil {
 		return &Error{Step: "remember how far the install is", What: err.Error(), Fix: "see that the disk has room and the folder can be written", Err: err}
 	}
 	return nil
@@ -320,7 +322,12 @@ func (j *job) finish() (Marker, error) {
 	m := j.marker
 	m.Bytes = diskUse(j.folder)
 	m.VerifiedAt = j.o.Now()
-	if err := writeJSON(filepath.Join(j.folder, markerFile), m); err != nil {
+	marker := filepath.Join(j.folder, markerFile)
+	err := supervisor.WriteJSON(marker, m)
+	if err == nil {
+		err = os.Chmod(marker, 0o644) //nolint:gosec // the user that serves may be another than the one that installs
+	}
+	if err != nil {
 		return m, &Error{Step: "mark the engine as installed", What: err.Error(), Fix: resumes, Err: err}
 	}
 	_ = os.Remove(filepath.Join(j.folder, recordFile)) // it says nothing beside the marker
