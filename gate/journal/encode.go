@@ -45,12 +45,15 @@ func (e *encoder) entry(n *Entry) ([]byte, error) {
 }
 
 func (e *encoder) decision(d *Decision) {
-	all := Detail{Signals: d.Signals, Trace: d.Trace, Counterfactual: d.Counterfactual}
+	var all Detail
 	if d.Late != nil {
-		// Worked out for this line only: kept, it would be most of what the ring holds.
+		// Worked out for this line only: kept, it would be most of what the ring holds. The decision's own fields may be
+		// written by a Complete meanwhile.
 		e.detail.Signals, e.detail.Trace = e.detail.Signals[:0], nil
 		d.Late.fill(&e.detail)
 		all = e.detail
+	} else {
+		all = Detail{Signals: d.Signals, Trace: d.Trace, Counterfactual: d.Counterfactual}
 	}
 	e.raw(`{"id":`)
 	e.text(d.ID)
