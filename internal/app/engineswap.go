@@ -19,7 +19,7 @@ type supervised interface {
 // swapEngine is the pool's engine over several supervisions of it: one that was left to another admitd can be taken back.
 type swapEngine struct {
 	another func() (supervised, error)
-	now  atomic.Pointer[supervised]
+	now     atomic.Pointer[supervised]
 
 	mu sync.Mutex
 	// back carries the next supervision after a release.

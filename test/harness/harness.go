@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,14 +91,20 @@ func Start(t testing.TB, o Options) *Admitd {
 		return fmt.Sprintf("exit code %d", a.ExitCode)
 	}}
 	a.cmd = exec.CommandContext(context.Background(), o.Binary, args...)
-	a.cmd.Stdout, a.cmd.Stderr = a.output, a.output
+	drained := a.collect()
 	a.cmd.Env = append(os.Environ(), o.Env...)
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	_ = a.cmd.Stdout.(*os.File).Close()
 	go func() {
 		_ = a.cmd.Wait()
 		a.ExitCode = a.cmd.ProcessState.ExitCode()
+		// A successor has the same output and goes on writing to it.
+		select {
+		case <-drained:
+		case <-time.After(time.Second):
+		}
 		close(a.exited)
 	}()
 	t.Cleanup(func() {
@@ -109,6 +116,23 @@ func Start(t testing.TB, o Options) *Admitd {
 	return a
 }
 
+// collect gives the program a pipe for its output; what it returns is closed when nobody holds its other end any more.
+func (a *Admitd) collect() <-chan struct{} {
+	a.TB.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		a.TB.Fatal(err)
+	}
+	a.cmd.Stdout, a.cmd.Stderr = w, w
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		defer func() { _ = r.Close() }()
+		_, _ = io.Copy(a.output, r)
+	}()
+	return drained
+}
+
 func tail(s string, n int) string {
 	if len(s) > n {
 		return "…" + s[len(s)-n:]
@@ -118,6 +142,16 @@ func tail(s string, n int) string {
 
 // PID is the program's own process id.
 func (a *Admitd) PID() int { return a.cmd.Process.Pid }
+
+// Exited reports whether the program has ended.
+func (a *Admitd) Exited() bool {
+	select {
+	case <-a.exited:
+		return true
+	default:
+		return false
+	}
+}
 
 // Output is what it has printed so far.
 func (a *Admitd) Output() string { return a.output.String() }
