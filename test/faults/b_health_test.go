@@ -96,7 +96,7 @@ func TestDeadSchedulerOfAnIdleEngineIsFoundBeforeACallerHangs(t *testing.T) {
 	}).ready()
 	first := r.pool().Engine
 	scheduler := child(r, "sglang::scheduler_TP0")
-	r.kill(scheduler, syscall.SIGKILL)
+	r.kill(scheduler)
 	st := r.relaunched(1)
 	if st.PID == first.PID || r.pool().Ledger.Arrivals != 0 {
 		t.Errorf("%+v after %d arrivals", st, r.pool().Ledger.Arrivals)
