@@ -12,6 +12,9 @@
 package gate
 
 import (
+	"net/http"
+	"time"
+
 	"admitd/gate/journal"
 	"admitd/signals"
 	"admitd/supervisor"
@@ -30,4 +33,16 @@ type Pool struct {
 	Snapshot  func() *signals.Snapshot
 	Admission *Admission
 	Journal   *journal.Journal
+	// Offer takes a load report that the engine put beside an answer, and when that came; nil means that nobody wants it.
+	Offer func(signals.ORCA, time.Time)
+}
+
+// offered hands on the load report among the headers of an answer, if there is one.
+func (p *Pool) offered(h http.Header) {
+	if p.Offer == nil {
+		return
+	}
+	if o, ok := signals.ParseORCA(h); ok {
+		p.Offer(o, time.Now())
+	}
 }

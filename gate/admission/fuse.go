@@ -178,6 +178,9 @@ func (c *Controller) fuse(s *policy.State, t tally) {
 		return
 	}
 	raw := s.KVUsed.Value
+	if s.KVUsed.At.After(c.snap.At) {
+		t, l = c.since(s.KVUsed.At, t, l)
+	}
 	if why == "" {
 		why = kvContradiction(raw, capacity, t)
 	}
@@ -192,6 +195,14 @@ func (c *Controller) fuse(s *policy.State, t tally) {
 	if s.Now.Sub(c.lastKVAt) <= lastKVGood {
 		s.KVUsed.Value = max(s.KVUsed.Value, c.lastKV)
 	}
+}
+
+// since is the view of a KV reading that is younger than its scrape, because it came with an answer: what happened in between is in
+// it. What was sent in between and has brought no token yet is taken to have no KV yet.
+func (c *Controller) since(at time.Time, t tally, l load) (tally, load) {
+	k := c.books.tally(at, c.snap.At)
+	l.pendingNew = min(k.stillNew, l.pendingNew+max(0, k.stillNew-t.stillNew))
+	return k, l
 }
 
 func (c *Controller) ledgerWaiting(s *policy.State) int {

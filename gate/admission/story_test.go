@@ -31,6 +31,7 @@ const testKey = "a key of at least sixteen bytes"
 //	       [attempt=N hash=N] [truncates] [dry] [say] [trace]
 //	                       prompt is in exact token ids, text in bytes of English; ticket=ID shows what ID was given
 //	scrape [running=N waiting=N kv=F cap=N] [at=DURATION] [failed] [life=N]
+//	offer kv=F             KV use that came with an answer, after the last scrape
 //	progress ID N | settle ID [prompt=N] [completion=N] [ending=E] [guess] | withdraw ID | tick | policy | close REASON | open
 //	state | dump | wake | engine slots=N cap=N maxlen=N | errors
 type story struct {
@@ -106,6 +107,11 @@ func (s *story) run(a args) string {
 		return s.arrive(a)
 	case "scrape":
 		return s.verdicts(s.c.Observe(s.now, s.snapshot(a)))
+	case "offer":
+		meta, kv := *s.c.snap, s.c.snap.Get(signals.KVUsed, s.now)
+		kv.At, kv.Source = s.now, "orca"
+		kv.Value, _ = strconv.ParseFloat(a.opt["kv"], 64)
+		return s.verdicts(s.c.Observe(s.now, signals.NewSnapshot(meta, append(s.c.snap.All(s.c.snap.At), kv)...)))
 	case "progress":
 		n, _ := strconv.Atoi(a.names[1])
 		s.c.Progress(s.now, ID(a.names[0]), n)

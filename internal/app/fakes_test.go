@@ -123,6 +123,8 @@ func (s *fakeScraper) Snapshot() *signals.Snapshot { return s.latest.Load() }
 
 func (s *fakeScraper) Interval() time.Duration { return time.Second }
 
+func (s *fakeScraper) Offer(signals.ORCA, time.Time) {}
+
 func (s *fakeScraper) Reset() {
 	s.resets.Add(1)
 	s.latest.Store(&signals.Snapshot{})

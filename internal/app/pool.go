@@ -35,6 +35,7 @@ type scraper interface {
 	Snapshot() *signals.Snapshot
 	Interval() time.Duration
 	Reset()
+	Offer(o signals.ORCA, at time.Time)
 }
 
 // pool is one served model: engine, signals, GPU, admission, policy and journal.
@@ -233,7 +234,7 @@ func (p *pool) close() {
 func (p *pool) gatePool() *gate.Pool {
 	return &gate.Pool{
 		Model: p.name, Aliases: p.config.Aliases, EngineModel: p.engineModel, Engine: p.engine,
-		Snapshot: p.snapshot, Admission: p.admission, Journal: p.journal,
+		Snapshot: p.snapshot, Admission: p.admission, Journal: p.journal, Offer: p.scraper.Offer,
 	}
 }
 
