@@ -38,7 +38,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if b.w.expect.CompareAndSwap(true, false) {
-		if _, err := b.w.c.writeAll([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+		if err := b.w.c.writeAll([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
 			b.err = err
 			return 0, err
 		}

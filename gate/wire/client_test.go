@@ -40,18 +40,17 @@ func scripted(t *testing.T, play func(n int, c *net.TCPConn, br *bufio.Reader)) 
 }
 
 // take reads one request.
-func take(br *bufio.Reader) (*http.Request, bool) {
+func take(br *bufio.Reader) bool {
 	r, err := http.ReadRequest(br)
-	if err != nil {
-		return nil, false
+	if err == nil {
+		_, err = io.Copy(io.Discard, r.Body)
 	}
-	_, err = io.Copy(io.Discard, r.Body)
-	return r, err == nil
+	return err == nil
 }
 
 const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-func ask(t *testing.T, c *Client, ctx context.Context, url, body string) (*http.Response, error) {
+func ask(ctx context.Context, t *testing.T, c *Client, url, body string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -63,7 +62,7 @@ func ask(t *testing.T, c *Client, ctx context.Context, url, body string) (*http.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	url, conns := scripted(t, func(_ int, c *net.TCPConn, br *bufio.Reader) {
 		for i := 0; ; i++ {
-			if _, ok := take(br); !ok {
+			if ok := take(br); !ok {
 				return
 			}
 			answers := []string{okAnswer, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX: y\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n",
@@ -73,7 +72,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	})
 	c := newClient(t)
 	for range 12 {
-		get(t, c, "POST", url, "hello")
+		post(t, c, url, "hello")
 	}
 	if n := conns.Load(); n != 1 {
 		t.Errorf("%d connections", n)
@@ -91,7 +90,7 @@ func TestConnectionsAreNotUsedAgainWhenTheyMustNot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, conns := scripted(t, func(_ int, c *net.TCPConn, br *bufio.Reader) {
-				if _, ok := take(br); ok {
+				if ok := take(br); ok {
 					send(t, c, answer)
 				}
 				if !strings.Contains(name, "end") && !strings.Contains(name, "closed") {
@@ -100,7 +99,7 @@ func TestConnectionsAreNotUsedAgainWhenTheyMustNot(t *testing.T) {
 			})
 			c := newClient(t)
 			for i := range 3 {
-				if _, got := get(t, c, "POST", url, "hello"); got != "ok" {
+				if _, got := post(t, c, url, "hello"); got != "ok" {
 					t.Errorf("answer %q", got)
 				}
 				if name == "closed afterward" {
@@ -135,7 +134,7 @@ func TestRequestThatMayHaveBeenSeenIsNotSentAgain(t *testing.T) {
 	var seen atomic.Int64
 	url, _ := scripted(t, func(_ int, c *net.TCPConn, br *bufio.Reader) {
 		for {
-			if _, ok := take(br); !ok {
+			if ok := take(br); !ok {
 				return
 			}
 			if seen.Add(1)%2 == 0 {
@@ -145,8 +144,8 @@ func TestRequestThatMayHaveBeenSeenIsNotSentAgain(t *testing.T) {
 		}
 	})
 	c := newClient(t)
-	get(t, c, "POST", url, "hello")
-	resp, err := ask(t, c, t.Context(), url, "hello")
+	post(t, c, url, "hello")
+	resp, err := ask(t.Context(), t, c, url, "hello")
 	if err == nil {
 		resp.Body.Close()
 		t.Fatal("no error")
@@ -162,7 +161,7 @@ func TestDeadlineOfAReadLeavesTheBodyAsItWas(t *testing.T) {
 			goOn := make(chan struct{})
 			url, conns := scripted(t, func(_ int, c *net.TCPConn, br *bufio.Reader) {
 				for {
-					if _, ok := take(br); !ok {
+					if ok := take(br); !ok {
 						return
 					}
 					send(t, c, "HTTP/1.1 200 OK\r\n"+head+"abc")
@@ -176,7 +175,7 @@ func TestDeadlineOfAReadLeavesTheBodyAsItWas(t *testing.T) {
 			})
 			c := newClient(t)
 			for range 2 {
-				resp, err := ask(t, c, t.Context(), url, "x")
+				resp, err := ask(t.Context(), t, c, url, "x")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -219,7 +218,7 @@ func TestContextThatEndsClosesTheConnection(t *testing.T) {
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { <-got; cancel() }()
-			resp, err := ask(t, newClient(t), ctx, url, "x")
+			resp, err := ask(ctx, t, newClient(t), url, "x")
 			if err == nil {
 				_, err = io.ReadAll(resp.Body)
 				resp.Body.Close()
@@ -240,7 +239,7 @@ func TestBodyThatIsClosedEarlyTakesItsConnectionWithIt(t *testing.T) {
 		_, _ = br.ReadByte()
 		close(closed)
 	})
-	resp, err := ask(t, newClient(t), t.Context(), url, "x")
+	resp, err := ask(t.Context(), t, newClient(t), url, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +268,7 @@ func TestCutBodyIsAnError(t *testing.T) {
 				take(br)
 				send(t, c, "HTTP/1.1 200 OK\r\n"+answer)
 			})
-			resp, err := ask(t, newClient(t), t.Context(), url, "x")
+			resp, err := ask(t.Context(), t, newClient(t), url, "x")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +299,7 @@ func TestMalformedAnswersAreErrorsThatQuoteNothing(t *testing.T) {
 				take(br)
 				_, _ = io.WriteString(c, answer)
 			})
-			resp, err := ask(t, newClient(t), t.Context(), url, "x")
+			resp, err := ask(t.Context(), t, newClient(t), url, "x")
 			if err == nil {
 				resp.Body.Close()
 				t.Fatalf("status %d", resp.StatusCode)
@@ -321,7 +320,7 @@ func TestAnswerBeforeTheBodyWasReadArrives(t *testing.T) {
 		<-stay
 	})
 	defer close(stay)
-	resp, got := get(t, newClient(t), "POST", url, strings.Repeat("x", 64<<20))
+	resp, got := post(t, newClient(t), url, strings.Repeat("x", 64<<20))
 	if resp.StatusCode != http.StatusRequestEntityTooLarge || got != "no" {
 		t.Errorf("status %d, body %q", resp.StatusCode, got)
 	}
@@ -331,7 +330,7 @@ func TestBodiesOfUnknownLengthAreSentInChunks(t *testing.T) {
 	addr := serveStock(t, handlerEcho)
 	for _, n := range []int{0, 1, 16<<10 - 200, 16 << 10, 300_000} {
 		want := strings.Repeat("y", n)
-		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+addr+"/", struct{ io.Reader }{strings.NewReader(want)})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/", struct{ io.Reader }{strings.NewReader(want)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,10 +349,10 @@ func TestBodiesOfUnknownLengthAreSentInChunks(t *testing.T) {
 func TestBodyShorterThanDeclaredIsNotTakenForWhole(t *testing.T) {
 	whole := make(chan bool, 1)
 	url, _ := scripted(t, func(_ int, _ *net.TCPConn, br *bufio.Reader) {
-		_, ok := take(br)
+		ok := take(br)
 		whole <- ok
 	})
-	req, err := http.NewRequestWithContext(t.Context(), "POST", url, struct{ io.Reader }{strings.NewReader("abc")})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, struct{ io.Reader }{strings.NewReader("abc")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +376,7 @@ func TestIdleConnectionsGoAfterTheirTime(t *testing.T) {
 	})
 	c := newClient(t)
 	c.IdleTimeout = 10 * time.Millisecond
-	get(t, c, "POST", url, "x")
+	post(t, c, url, "x")
 	recv(t, "the idle connection's end", closed)
 }
 
@@ -390,7 +389,7 @@ func TestWhatCannotBeSentIsRefused(t *testing.T) {
 		"host":   func(r *http.Request) { r.Host = "a\r\nb" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1:1/", strings.NewReader("x"))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:1/", strings.NewReader("x"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -34,7 +35,7 @@ func outcome(t *testing.T, addr, script string) string {
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		text := fmt.Sprint(resp.StatusCode)
+		text := strconv.Itoa(resp.StatusCode)
 		if resp.StatusCode == http.StatusOK {
 			text += " " + string(body)
 		}

@@ -25,15 +25,15 @@ type head struct {
 // parseHead parses a whole head, the empty line included.
 func parseHead(s string) (head, *Problem) {
 	var h head
-	end := strings.Index(s, "\r\n")
-	if end < 0 {
+	line, rest, ok := strings.Cut(s, "\r\n")
+	if !ok {
 		return h, bad("bad_request_line", "The request line is cut off.")
 	}
-	if p := h.requestLine(s[:end]); p != nil {
+	if p := h.requestLine(line); p != nil {
 		return h, p
 	}
 	var p *Problem
-	if h.header, p = fields(s[end+2:]); p != nil {
+	if h.header, p = fields(rest); p != nil {
 		return h, p
 	}
 	if p := h.checkHost(); p != nil {

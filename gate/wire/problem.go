@@ -14,9 +14,6 @@ type Problem struct {
 	Remote string
 }
 
-// Error implements error.
-func (p *Problem) Error() string { return p.Message }
-
 func bad(code, message string) *Problem {
 	return &Problem{Status: http.StatusBadRequest, Code: code, Message: message}
 }

@@ -369,7 +369,7 @@ func (w *response) send() error {
 	if len(w.out) == 0 {
 		return nil
 	}
-	if _, err := w.c.writeAll(w.out); err != nil {
+	if err := w.c.writeAll(w.out); err != nil {
 		return w.broken(err)
 	}
 	w.empty()
@@ -397,16 +397,18 @@ func (w *response) broken(err error) error {
 
 // writeAll writes p, and waits for it up to the write deadline. The socket hears of the deadline only when p does not
 // go at once.
-func (c *conn) writeAll(p []byte) (n int, err error) {
+func (c *conn) writeAll(p []byte) error {
 	if !c.freshen() {
-		if n, err = c.writeNow(p); err != nil || n == len(p) {
-			return n, err
+		n, err := c.writeNow(p)
+		if err != nil || n == len(p) {
+			return err
 		}
+		p = p[n:]
 	}
 	c.enter(&c.write)
 	defer c.exit(&c.write)
-	m, err := c.nc.Write(p[n:])
-	return n + m, err
+	_, err := c.nc.Write(p)
+	return err
 }
 
 // freshen takes a write deadline that was changed meanwhile from the socket, and reports whether it has passed.

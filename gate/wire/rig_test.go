@@ -112,13 +112,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 var handlerEcho = http.HandlerFunc(echo)
 
-func get(t testing.TB, rt http.RoundTripper, method, url, body string) (*http.Response, string) {
+func post(t testing.TB, rt http.RoundTripper, url, body string) (*http.Response, string) {
 	t.Helper()
 	var rd io.Reader
 	if body != "" {
 		rd = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url, rd)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, rd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,9 +152,9 @@ func TestClientAndServerUnderstandEachOtherAndNetHTTP(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 3 {
 				for _, body := range []string{"", "hello", long} {
-					resp, got := get(t, c.rt, "POST", "http://"+c.addr+"/a%2Fb?q=1", body)
+					resp, got := post(t, c.rt, "http://"+c.addr+"/a%2Fb?q=1", body)
 					want := fmt.Sprintf("POST /a%%2Fb?q=1 HTTP/1.1 host=%q len=%d body=%q err=false", c.addr, len(body), body)
-					if resp.StatusCode != 200 || got != want {
+					if resp.StatusCode != http.StatusOK || got != want {
 						t.Fatalf("status %d, answer %.200q, want %.200q", resp.StatusCode, got, want)
 					}
 				}

@@ -301,7 +301,10 @@ func TestAnswersAreFramedAsTheyShould(t *testing.T) {
 			w.Header().Set("Content-Length", "4")
 			_, _ = io.WriteString(w, "abc")
 		}, length: 4, err: true},
-		"no content": {h: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204); _, _ = io.WriteString(w, "abc") }},
+		"no content": {h: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNoContent)
+			_, _ = io.WriteString(w, "abc")
+		}},
 		"to HEAD": {h: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "3")
 			_, _ = io.WriteString(w, "abc")
@@ -355,7 +358,7 @@ func TestUnixSocketsAreServed(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
 	for range 2 {
-		if _, got := get(t, c, "POST", "http://engine/x", "hello"); !strings.Contains(got, `host="engine" len=5 body="hello"`) {
+		if _, got := post(t, c, "http://engine/x", "hello"); !strings.Contains(got, `host="engine" len=5 body="hello"`) {
 			t.Errorf("answer %s", got)
 		}
 	}
