@@ -207,6 +207,7 @@ func (f *flow) closeFilter() (rest []byte) {
 func (f *flow) onHead(resp *http.Response) (more bool) {
 	a := f.a
 	f.resp = resp
+	a.pool.offered(resp.Header)
 	if f.body.drop() {
 		a.dropBody()
 	}
