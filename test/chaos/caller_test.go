@@ -35,16 +35,17 @@ func (c *crowd) call(ctx context.Context, a *harness.Admitd, rng *rand.Rand) {
 		mine, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		if rng.IntN(4) == 0 {
 			hasty := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, cancel)
-			c.one(mine, client, a.Gate, rng)
+			c.one(ctx, mine, client, a.Gate, rng)
 			hasty.Stop()
 		} else {
-			c.one(mine, client, a.Gate, rng)
+			c.one(ctx, mine, client, a.Gate, rng)
 		}
 		cancel()
 	}
 }
 
-func (c *crowd) one(ctx context.Context, client *http.Client, gate string, rng *rand.Rand) {
+// one sends a request under its own context; chaos ends with the chaos, and with it all slowness.
+func (c *crowd) one(chaos, ctx context.Context, client *http.Client, gate string, rng *rand.Rand) {
 	stream := rng.IntN(3) > 0
 	body := harness.Chat(model, strings.Repeat("word ", 1+rng.IntN(200)), 1+rng.IntN(60), stream)
 	if stream {
@@ -83,7 +84,7 @@ func (c *crowd) one(ctx context.Context, client *http.Client, gate string, rng *
 		// Leaves in the middle.
 		from = io.LimitReader(from, int64(rng.IntN(2000)))
 	case 1:
-		from = &slowReader{ctx: ctx, from: from}
+		from = &slowReader{ctx: chaos, from: from}
 	}
 	if stream && resp.StatusCode == http.StatusOK {
 		seen.tokens, seen.whole = readStream(from)
@@ -92,7 +93,7 @@ func (c *crowd) one(ctx context.Context, client *http.Client, gate string, rng *
 	}
 	c.answers = append(c.answers, seen)
 	if resp.StatusCode != http.StatusOK {
-		wait(ctx, time.Duration(rng.IntN(60))*time.Millisecond)
+		wait(chaos, time.Duration(rng.IntN(60))*time.Millisecond)
 	}
 }
 
