@@ -20,8 +20,13 @@ const (
 	byCache = "policy: kv-threshold\nparams: {max_kv_used: 0.9}\nhold: {max_wait: 0s, max_requests: 0}\n"
 )
 
-// slowTwo are arguments of an engine with two slots whose answers take their time.
-func slowTwo() []string { return []string{"--max-num-seqs", "2", "--speed", "1"} }
+// slow are arguments of an engine whose answers take their time: two thousand tokens last for most of a minute.
+func slow(more ...string) []string {
+	return append([]string{"--speed", "1"}, more...)
+}
+
+// slowTwo are those of such an engine with two slots.
+func slowTwo() []string { return slow("--max-num-seqs", "2") }
 
 // wantFull fails the test unless two long answers fill the engine, for the gate at least, and their end frees it.
 func (r *rig) wantFull() {
@@ -51,7 +56,7 @@ func (r *rig) value(s journal.SignalView) float64 {
 // Engine bug 7: all requests are aborted, and the gauges say 99 % until a token comes out, which nobody then asks for.
 func TestGaugesFrozenByAnAbortDoNotCloseTheGateForEver(t *testing.T) {
 	t.Parallel()
-	r := launch(t, setup{faults: []string{"frozen-after-abort"}, args: []string{"--speed", "1"}, policy: byCache}).ready()
+	r := launch(t, setup{faults: []string{"frozen-after-abort"}, args: slow(), policy: byCache}).ready()
 	_, leave := r.open(2000)
 	r.until("running", func() bool { return r.value(r.signal("running")) == 1 })
 	leave()
@@ -87,9 +92,7 @@ func TestHitRateStaysAFractionAndAdmitsNobody(t *testing.T) {
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			t.Parallel()
-			r := launch(t, setup{face: c.face, faults: []string{c.fault}, policy: byCache, args: []string{
-				"--kv-blocks", "128", "--block-size", "16", "--speed", "1",
-			}}).ready()
+			r := launch(t, setup{face: c.face, faults: []string{c.fault}, policy: byCache, args: slow("--kv-blocks", "128", "--block-size", "16")}).ready()
 			long := harness.Chat(model, strings.Repeat("word ", 600), 600, true)
 			first, err := harness.Open(harness.Timeout(t, patience), r.Gate+"/v1/chat/completions", long)
 			if err != nil {
@@ -151,7 +154,7 @@ func TestCapacityComesFromTheEnginesOwnLineNotFromItsBlocks(t *testing.T) {
 // Engine bug 13: KV use reads 0 under a light load, by what it means.
 func TestKVUseOfNothingUnderALightLoadIsNoAlarm(t *testing.T) {
 	t.Parallel()
-	r := launch(t, setup{faults: []string{"kv-rounds-down"}, args: []string{"--speed", "1"}}).ready()
+	r := launch(t, setup{faults: []string{"kv-rounds-down"}, args: slow()}).ready()
 	_, leave := r.open(2000)
 	defer leave()
 	r.until("running", func() bool { return r.value(r.signal("running")) == 1 })
@@ -224,7 +227,7 @@ func TestStartWithoutTheSignalsThatThePolicyNeedsEndsByName(t *testing.T) {
 // Engine bug 15: the Rust front end answers in OpenMetrics whatever is asked for, and lacks half of the families.
 func TestOpenMetricsAreRead(t *testing.T) {
 	t.Parallel()
-	r := launch(t, setup{faults: []string{"openmetrics"}, args: []string{"--speed", "1"}}).ready()
+	r := launch(t, setup{faults: []string{"openmetrics"}, args: slow()}).ready()
 	_, leave := r.open(2000)
 	defer leave()
 	r.until("counting tokens", func() bool { s := r.signal("decode_tokens_rate"); return s.Value != nil && *s.Value > 0 })
@@ -266,7 +269,7 @@ func TestRanksAddUp(t *testing.T) {
 	for _, face := range []string{sim.VLLM, sim.SGLang} {
 		t.Run(face, func(t *testing.T) {
 			t.Parallel()
-			r := launch(t, setup{face: face, faults: []string{"two-ranks"}, args: []string{"--speed", "1"}}).ready()
+			r := launch(t, setup{face: face, faults: []string{"two-ranks"}, args: slow()}).ready()
 			for range 3 {
 				r.open(2000)
 			}
