@@ -57,6 +57,7 @@ func (s *Supervisor) adopt(ctx context.Context, r record) (l *life, why string) 
 		c.release()
 		return nil, err.Error()
 	}
+	c.hear()
 	s.rt.point(&sp.target)
 	if r.Ready {
 		ready, doubt, err := s.confirm(ctx, sp.names)

@@ -69,6 +69,7 @@ func (s *Supervisor) awaitReady(ctx context.Context, l *life) *ending {
 			s.publish(l)
 		case r := <-results:
 			if r.alive {
+				l.child.hear() // the phases before come first
 				s.out.advance(phaseProbe)
 			}
 			if r.err == nil {
@@ -109,7 +110,6 @@ func (s *Supervisor) seekReady(ctx context.Context, l *life, results chan<- read
 
 // becomeReady publishes the ready state and remembers how long it took.
 func (s *Supervisor) becomeReady(l *life, r readiness) {
-	l.child.hear() // some facts stand only in the output
 	now := s.now()
 	l.ready = true
 	s.out.finish(now)
