@@ -1,4 +1,4 @@
-// Command gen writes the files that are made from the code: the configuration reference, the catalogue of reasons
+// Command gen writes the files that are made from others: the configuration reference, the catalogue of reasons, the API page
 // and the JSON Schema of the configuration. With -check it compares instead, and exits 1 when one is out of date.
 //
 // Goal: documents that cannot disagree with the code. Non-goals: prose.
@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/invopop/jsonschema"
 
@@ -31,6 +30,7 @@ func main() {
 		{"docs/configuration.md", configuration},
 		{"docs/reasons.md", reasons},
 		{"configs/admitd.schema.json", schema},
+		{"docs/api.md", apiPage},
 	} {
 		want, err := f.make()
 		if err == nil && *check {
@@ -124,8 +124,6 @@ dashboard. The status of a word can be changed with ` + "`refuse_codes`" + ` (se
 	}
 	return b.Bytes(), nil
 }
-
-func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 
 func schema() ([]byte, error) {
 	b, err := json.MarshalIndent(config.Schema(jsonschema.Version), "", "  ")
