@@ -77,15 +77,41 @@ func (a *arrival) addVerdict(d *journal.Decision, now time.Time) {
 	d.Ticket = v.Ticket != ""
 	d.SnapshotSeq = v.SnapshotSeq
 	d.Ledger = admission.ViewOf(v.State)
-	snap := a.pool.snapshot()
-	d.Late = journal.NewLate(func(d *journal.Detail) {
-		at, why := v.State.Now, v.Explained()
-		if at.IsZero() {
-			at = now
-		}
+	d.Late = late(v, a.pool.snapshot(), now)
+}
+
+// late works out afterwards what an arrival's judges saw, for those who ask.
+func late(v *admission.Verdict, snap *signals.Snapshot, now time.Time) *journal.Late {
+	at := v.State.Now
+	if at.IsZero() {
+		at = now
+	}
+	return journal.NewLate(func(d *journal.Detail) {
+		why := v.Explained()
 		d.Trace, d.Counterfactual = why.Trace, why.Counterfactual
 		d.Signals = appendSignals(d.Signals, snap, v, at)
+	}, func(n signals.Name) *float64 {
+		sig := seenBy(v, snap, n, at)
+		if !readable(sig) {
+			return nil
+		}
+		return &sig.Value
 	})
+}
+
+// seenBy is a signal as the policy saw it: corrected by the ledger where that corrects it.
+func seenBy(v *admission.Verdict, snap *signals.Snapshot, n signals.Name, at time.Time) signals.Signal {
+	for _, fused := range [...]*signals.Signal{&v.State.Running, &v.State.Waiting, &v.State.KVUsed, &v.State.KVCapacity} {
+		if fused.Name == n {
+			return *fused
+		}
+	}
+	return snap.Get(n, at)
+}
+
+// readable reports whether a signal has a value that can be written down.
+func readable(s signals.Signal) bool {
+	return s.Present() && !math.IsNaN(s.Value) && !math.IsInf(s.Value, 0)
 }
 
 // snapshot is the scrape that the controller has seen last, else the pool's latest.
@@ -101,17 +127,11 @@ func appendSignals(out []journal.SignalView, snap *signals.Snapshot, v *admissio
 	names := signals.Names()
 	out = slices.Grow(out, len(names))
 	values := make([]float64, 0, len(names))
-	fused := [...]*signals.Signal{&v.State.Running, &v.State.Waiting, &v.State.KVUsed, &v.State.KVCapacity}
 	for _, name := range names {
-		sig := snap.Get(name, at)
-		for _, f := range fused {
-			if f.Name == name {
-				sig = *f
-			}
-		}
+		sig := seenBy(v, snap, name, at)
 		view := journal.SignalView{Name: sig.Name, Unit: sig.Unit, Source: sig.Source, State: sig.State,
 			AgeMS: sig.Age(at).Milliseconds(), Why: sig.Why}
-		if sig.Present() && !math.IsNaN(sig.Value) && !math.IsInf(sig.Value, 0) {
+		if readable(sig) {
 			values = append(values, sig.Value)
 			view.Value = &values[len(values)-1]
 		}

@@ -39,7 +39,7 @@ func TestLinesAreWhatEncodingJSONWrites(t *testing.T) {
 			d.Late = NewLate(func(all *Detail) {
 				all.Signals = append(all.Signals, detail.Signals...)
 				all.Trace, all.Counterfactual = detail.Trace, detail.Counterfactual
-			})
+			}, nil)
 		}
 		got, err := enc.entry(&e)
 		if err != nil || string(got) != string(want) {

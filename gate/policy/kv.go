@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"admitd/gate/reason"
 	"admitd/signals"
@@ -86,12 +87,12 @@ func (k kvRule) compare(now, need, capacity float64, r Request, s State, note st
 		ledgerInput("prompt_tokens", float64(r.PromptTokens), signals.UnitTokens),
 		ledgerInput("reserved_tokens", float64(s.ReservedTokens), signals.UnitTokens),
 	}}}
-	sum := fmt.Sprintf("KV use %s + %s for this request = %s", percent(now), percent(need), percent(after))
-	if need == 0 {
-		sum = "KV use " + percent(after)
+	sum := "KV use " + percent(after)
+	if need != 0 {
+		sum = "KV use " + percent(now) + " + " + percent(need) + " for this request = " + percent(after)
 	}
 	if after <= k.max+rounding {
-		f.step.Text = fmt.Sprintf("%s, limit %s", sum, percent(k.max))
+		f.step.Text = sum + ", limit " + percent(k.max)
 		return f
 	}
 	f.step.Result = Fail
@@ -120,4 +121,7 @@ func stateOf(s signals.Signal) signals.State {
 	return s.State
 }
 
-func percent(v float64) string { return fmt.Sprintf("%.1f%%", 100*v) }
+func percent(v float64) string {
+	var room [24]byte
+	return string(append(strconv.AppendFloat(room[:0], 100*v, 'f', 1, 64), '%'))
+}

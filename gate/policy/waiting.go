@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"admitd/gate/reason"
 	"admitd/signals"
@@ -52,7 +53,7 @@ func (w waitingRule) eval(r Request, s State) finding {
 	after := w.after(r, &s, src)
 	f := finding{step: Step{Inputs: w.inputs(r, s, src), Note: note, Margin: float64(w.max - after), Result: Pass}}
 	if after <= w.max {
-		f.step.Text = fmt.Sprintf("%d would wait inside the engine, limit %d", after, w.max)
+		f.step.Text = strconv.Itoa(after) + " would wait inside the engine, limit " + strconv.Itoa(w.max)
 		return f
 	}
 	f.step.Result = Fail
@@ -64,7 +65,7 @@ func (w waitingRule) eval(r Request, s State) finding {
 }
 
 func (w waitingRule) inputs(r Request, s State, src source) []Input {
-	in := []Input{signalInput(s.Waiting, s)}
+	in := append(make([]Input, 0, 4), signalInput(s.Waiting, s))
 	if src == fromLedger || s.Waiting.State != signals.Live {
 		in = append(in, ledgerInput("in_flight", float64(s.InFlight), signals.UnitRequests),
 			ledgerInput("unstarted", float64(s.Unstarted), signals.UnitRequests))

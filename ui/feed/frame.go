@@ -150,7 +150,7 @@ func (f *Feed) decisionCells(now time.Time, it *item) []any {
 		d.ID, now.Sub(it.at).Milliseconds(), index(verdictIndex(d.Verdict)), f.reasonCell(d.Reason),
 		positive(int64(d.Status)), f.strings.index(d.Tenant), f.strings.index(d.Class), d.Session, d.Attempt,
 		d.PromptTokens, d.OutputTokens, d.ReservedTokens, positive(d.RetryAfterMS), d.HeldMS,
-		tidy(seen(d, signals.KVUsed)), tidy(seen(d, signals.Waiting)),
+		tidy(d.Seen(signals.KVUsed)), tidy(d.Seen(signals.Waiting)),
 	}
 }
 
@@ -196,13 +196,4 @@ func reasonIndexes() map[reason.Code]int {
 		m[e.Code] = i
 	}
 	return m
-}
-
-func seen(d *journal.Decision, n signals.Name) *float64 {
-	for i := range d.Complete().Signals {
-		if d.Signals[i].Name == n {
-			return d.Signals[i].Value
-		}
-	}
-	return nil
 }
