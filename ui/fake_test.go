@@ -177,6 +177,9 @@ func (b *fakeBackend) Reload(context.Context, string) (api.ReloadResult, error) 
 }
 
 func (b *fakeBackend) Upgrade(binary string, tell func(string)) (int, error) {
+	if b.upgrade == nil {
+		return 7, nil
+	}
 	return b.upgrade(binary, tell)
 }
 

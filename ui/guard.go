@@ -31,6 +31,10 @@ type guard struct {
 }
 
 func newGuard(addr string, allowed []string, token string) (*guard, error) {
+	if strings.HasPrefix(addr, "unix:") {
+		// Who may open the file is the kernel's to say. No page of a browser can.
+		addr = "localhost:0"
+	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("listen address %q: %w", addr, err)

@@ -32,6 +32,8 @@ func newMetrics(s *Server, reg prometheus.Registerer) (*metrics, error) {
 		{"admitd_signal_age_seconds", "Age of an engine signal's last reading.", []string{"pool", "signal"}},
 		{"admitd_signal_state", "1 for the state that a signal is in, 0 for the others.", []string{"pool", "signal", "state"}},
 		{"admitd_engine_state", "1 for the state that the engine is in, 0 for the others.", []string{"pool", "state"}},
+		{"admitd_engine_trouble", "1 for the trouble that the engine is in within its state, 0 for the others.", []string{"pool", "trouble"}},
+		{"admitd_signals_condition", "1 while the engine's metrics cannot be believed for that reason.", []string{"pool", "condition"}},
 		{"admitd_engine_restarts_total", "Engine launches after the first.", []string{"pool"}},
 		{"admitd_config_last_reload_successful", "1 when the last reload of the configuration or policy was applied.", nil},
 		{"admitd_config_last_reload_success_timestamp_seconds", "Unix time of the last applied reload.", nil},
@@ -113,7 +115,11 @@ func oneIf(b bool) float64 {
 
 func (c collector) pool(p *pool, now time.Time) {
 	name := p.b.Model
-	for _, s := range p.b.Snapshot().All(now) {
+	snap := p.b.Snapshot()
+	for _, code := range signals.ConditionCodes() {
+		c.gauge("admitd_signals_condition", oneIf(snap.Has(code)), name, string(code))
+	}
+	for _, s := range snap.All(now) {
 		if s.Present() {
 			c.gauge("admitd_signal_age_seconds", s.Age(now).Seconds(), name, string(s.Name))
 		}
@@ -125,6 +131,9 @@ func (c collector) pool(p *pool, now time.Time) {
 	for _, st := range []supervisor.State{supervisor.Starting, supervisor.Loading, supervisor.Ready, supervisor.Stalled,
 		supervisor.Draining, supervisor.Stopped, supervisor.Failed, supervisor.Wedged} {
 		c.gauge("admitd_engine_state", oneIf(status.State == st), name, string(st))
+	}
+	for _, code := range supervisor.Troubles() {
+		c.gauge("admitd_engine_trouble", oneIf(status.Trouble != nil && status.Trouble.Code == code), name, string(code))
 	}
 	c.counter("admitd_engine_restarts_total", float64(status.Restarts), name)
 	c.counter("admitd_feed_overruns_total", float64(p.feed.Lost()), name)

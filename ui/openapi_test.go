@@ -33,7 +33,7 @@ const (
 var wireTypes = []any{
 	api.Status{}, api.Signals{}, api.Decisions{}, api.DecisionItem{}, api.Sessions{}, api.Tenants{}, api.PolicyDocument{},
 	api.PolicyText{}, api.RevertRequest{}, api.ReloadResult{}, api.DryRun{}, api.PolicyHistory{}, supervisor.Status{},
-	api.Accepted{}, api.EngineLogs{}, api.LogEvent{}, api.History{}, api.Poll{}, api.Problem{}, api.Hello{}, api.Snap{},
+	api.Accepted{}, api.EngineLogs{}, api.LogEvent{}, api.UpgradeRequest{}, api.UpgradeStep{}, api.History{}, api.Poll{}, api.Problem{}, api.Hello{}, api.Snap{},
 	api.Frame{}, api.EventMessage{}, api.GapMessage{}, api.Bye{}, api.ViewerMessage{},
 }
 
@@ -153,6 +153,7 @@ func TestOpenAPIDescribesWhatTheServerAnswers(t *testing.T) {
 		{"POST /api/v1/engine/restart", "", "", 202, decodes[api.Accepted], nil},
 		{"GET /api/v1/engine/logs", "", "", 200, decodes[api.EngineLogs], nil},
 		{"POST /api/v1/reload", "", "", 200, decodes[api.ReloadResult], nil},
+		{"POST /api/v1/upgrade", "", "{}", 200, nil, nil},
 		{"GET /api/v1/history", "", "", 200, decodes[api.History], nil},
 		{"GET /api/v1/frame", "", "", 200, decodes[api.Poll], nil},
 		{"GET /api/v1/stream", "", "", 426, decodes[api.Problem], nil},

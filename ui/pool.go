@@ -183,6 +183,10 @@ func (p *pool) scrape(snap *signals.Snapshot, now time.Time) api.ScrapeStatus {
 	}
 	s.Seq, s.TookMS, s.Failures, s.Error = snap.Seq, snap.Took.Milliseconds(), snap.Failures, snap.Err
 	s.Engine, s.Version = snap.Engine, snap.Version
+	s.Life, s.LifeWhy, s.Models = snap.Life, snap.LifeWhy, snap.Models
+	for _, c := range snap.Conditions {
+		s.Conditions = append(s.Conditions, api.ScrapeCondition{Code: string(c.Code), Text: c.Text})
+	}
 	if !snap.At.IsZero() {
 		age := now.Sub(snap.At).Milliseconds()
 		s.AgeMS = &age
@@ -223,7 +227,7 @@ func gpuView(r *nvml.Reading, now time.Time) api.GPU {
 			LastXid: d.LastXid, Processes: []api.GPUProcess{},
 		}
 		for _, p := range d.Processes {
-			v.Processes = append(v.Processes, api.GPUProcess{PID: p.PID, UsedBytes: p.UsedBytes, Ours: p.Ours})
+			v.Processes = append(v.Processes, api.GPUProcess{PID: p.PID, Name: p.Name, UsedBytes: p.UsedBytes, Ours: p.Ours})
 		}
 		g.Devices = append(g.Devices, v)
 	}

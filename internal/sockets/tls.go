@@ -116,6 +116,8 @@ func (c *Certificates) parse(texts [][]byte) (*tls.Config, *x509.Certificate, er
 			return nil, nil, fmt.Errorf("tls.client_ca %s holds no certificate in PEM form", c.files.ClientCA)
 		}
 		conf.ClientCAs, conf.ClientAuth = pool, tls.RequireAndVerifyClientCert
+		// A resumed session would not ask again after the CAs have changed.
+		conf.SessionTicketsDisabled = true
 	}
 	return conf, pair.Leaf, nil
 }

@@ -135,14 +135,14 @@ type ViewerMessage struct {
 
 // UpgradeRequest asks for an upgrade; Binary "" is the present program's own path.
 type UpgradeRequest struct {
-	Binary string `json:"binary"`
+	Binary string `json:"binary,omitempty"`
 }
 
 // UpgradeStep is one line of the answer to POST upgrade.
 type UpgradeStep struct {
 	Text string `json:"text"`
 	// Done marks the last line; OK says whether a new admitd serves then, and PID which.
-	Done bool `json:"done"`
-	OK   bool `json:"ok"`
-	PID  int  `json:"pid"`
+	Done bool `json:"done,omitempty"`
+	OK   bool `json:"ok,omitempty"`
+	PID  int  `json:"pid,omitempty"`
 }

@@ -69,6 +69,19 @@ type ScrapeStatus struct {
 	Engine     string `json:"engine"`
 	Version    string `json:"version"`
 	IntervalMS int64  `json:"interval_ms"`
+	// Life counts the engines that answered one after the other; LifeWhy says what showed that the last one is another than before.
+	Life    uint64 `json:"life"`
+	LifeWhy string `json:"life_why,omitempty"`
+	// Models are the names that the engine's gauges carry.
+	Models []string `json:"models,omitempty"`
+	// Conditions keep the last page from being believed as it stands; none is the rule.
+	Conditions []ScrapeCondition `json:"conditions,omitempty"`
+}
+
+// ScrapeCondition is why a page is not believed: rank_missing or mixed_engines, and words for people.
+type ScrapeCondition struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
 }
 
 // Window is counts over a sliding time window.
@@ -121,7 +134,9 @@ type GPUDevice struct {
 
 // GPUProcess is one process holding GPU memory.
 type GPUProcess struct {
-	PID       int     `json:"pid"`
+	PID int `json:"pid"`
+	// Name is what the driver calls it, "" where it does not tell.
+	Name      string  `json:"name,omitempty"`
 	UsedBytes *uint64 `json:"used_bytes"`
 	Ours      bool    `json:"ours"`
 }

@@ -28,7 +28,8 @@ import (
 
 // Options configures a Client.
 type Options struct {
-	// Address of the admin listener: host:port or http(s)://host:port. A wildcard host such as 0.0.0.0 means loopback.
+	// Address of the admin listener: host:port, http(s)://host:port or unix:/path. A wildcard host such as 0.0.0.0 means
+	// loopback.
 	Address string
 	// Token is the admin token, "" when there is none: reads on a loopback listener need none.
 	Token string
@@ -40,7 +41,10 @@ type Options struct {
 
 // Client is safe for concurrent use.
 type Client struct {
-	base  *url.URL
+	base *url.URL
+	// where is the address for messages; dial reaches it.
+	where string
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	token string
 	pool  string
 	http  *http.Client
@@ -109,21 +113,36 @@ func (e *ProblemError) class() error {
 // New checks the address. It connects to nothing.
 func New(o Options) (*Client, error) {
 	text := o.Address
+	socket, local := strings.CutPrefix(text, "unix:")
+	if local {
+		if !strings.HasPrefix(socket, "/") {
+			return nil, fmt.Errorf("admin address %q: the path of a unix socket begins with /", o.Address)
+		}
+		text = "localhost"
+	}
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return nil, fmt.Errorf("admin address %q: give host:port, or http://host:port", o.Address)
+		return nil, fmt.Errorf("admin address %q: give host:port, http://host:port or unix:/path", o.Address)
 	}
 	host, port := u.Hostname(), u.Port()
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		u.Host = net.JoinHostPort("127.0.0.1", port)
 	}
-	c := &Client{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, token: o.Token, pool: o.Pool, http: o.HTTP}
+	c := &Client{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, token: o.Token, pool: o.Pool, http: o.HTTP, dial: new(net.Dialer).DialContext}
+	c.where = c.base.String()
+	if local {
+		c.where = o.Address
+		c.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	}
 	if c.http == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.Proxy = nil
+		t.DialContext = c.dial
 		// The admin API redirects nobody; the token must not travel to where something else points.
 		c.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
@@ -131,7 +150,15 @@ func New(o Options) (*Client, error) {
 }
 
 // Address is where the client talks to, for messages.
-func (c *Client) Address() string { return c.base.String() }
+func (c *Client) Address() string { return c.where }
+
+// at is the address without its scheme.
+func (c *Client) at() string {
+	if _, rest, ok := strings.Cut(c.where, "://"); ok {
+		return rest
+	}
+	return c.where
+}
 
 // CloseIdle gives up connections that are kept for reuse.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
@@ -193,7 +220,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
-	return fmt.Errorf("%w at %s: %w; is admitd serve running, and --admin right?", ErrUnreachable, c.base.Host, err)
+	return fmt.Errorf("%w at %s: %w; is admitd serve running, and --admin right?", ErrUnreachable, c.at(), err)
 }
 
 // maxAnswer bounds what is read of one answer, in bytes.
@@ -220,7 +247,7 @@ func (c *Client) json(ctx context.Context, k call, into any) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%w at %s: its answer to %s cannot be read: %w; is that admitd's admin listener?", ErrUnreachable, c.base.Host, k.path, err)
+		return fmt.Errorf("%w at %s: its answer to %s cannot be read: %w; is that admitd's admin listener?", ErrUnreachable, c.at(), k.path, err)
 	}
 	return nil
 }
@@ -235,7 +262,7 @@ func get[T any](ctx context.Context, c *Client, path string, q url.Values) (T, e
 func (c *Client) Status(ctx context.Context) (api.Status, error) {
 	st, err := get[api.Status](ctx, c, "/api/v1/status", nil)
 	if err == nil && st.Version == "" {
-		err = fmt.Errorf("%w at %s: what answers there is no admitd's admin listener; is --admin right?", ErrUnreachable, c.base.Host)
+		err = fmt.Errorf("%w at %s: what answers there is no admitd's admin listener; is --admin right?", ErrUnreachable, c.at())
 	}
 	return st, err
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -63,7 +62,7 @@ func (c *Client) Stream(ctx context.Context, resume uint64) (*Stream, error) {
 	}
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
 	d := websocket.Dialer{Subprotocols: []string{api.StreamProtocol}, HandshakeTimeout: 15 * time.Second,
-		NetDialContext: (&net.Dialer{}).DialContext}
+		NetDialContext: c.dial}
 	if c.token != "" {
 		d.Subprotocols = append(d.Subprotocols, api.TokenProtocol+base64.RawURLEncoding.EncodeToString([]byte(c.token)))
 	}

@@ -147,7 +147,7 @@ func (c *Client) Upgrade(ctx context.Context, binary string, tell func(api.Upgra
 			if ctx.Err() != nil {
 				return step, ctx.Err()
 			}
-			return step, fmt.Errorf("%w at %s: the answer broke off before the upgrade had ended: %w", ErrUnreachable, c.base.Host, err)
+			return step, fmt.Errorf("%w at %s: the answer broke off before the upgrade had ended: %w", ErrUnreachable, c.at(), err)
 		}
 		if step.Done {
 			return step, nil

@@ -44,6 +44,14 @@ export interface Exit {
   tail?: string[];
 }
 
+export interface Trouble {
+  code: string;
+  since: string;
+  act_at: string;
+  next: string;
+  hint: string;
+}
+
 export interface EngineStatus {
   kind: string;
   simulated: boolean;
@@ -57,6 +65,7 @@ export interface EngineStatus {
   ready_at: string;
   restarts: number;
   restart_at: string;
+  trouble?: Trouble;
   gave_up?: boolean;
   last_exit?: Exit;
   expected_ready_in_ns: number;

@@ -1,4 +1,5 @@
 // Lines under the strip for what needs a person: engine down, reload refused, connection lost.
+import type { Trouble } from "../api";
 import { store } from "../app";
 import { age, asSentence, instant } from "../core/format";
 import * as view from "../view";
@@ -13,6 +14,14 @@ interface Note {
 
 const LOADING = new Set(["starting", "loading"]);
 
+/** What happens next in a trouble, when, and what a person can do; "" for none. */
+function troubleText(trouble: Trouble | undefined): string {
+  if (!trouble) return "";
+  const due = instant(trouble.act_at);
+  const when = due !== null && due > Date.now() ? `In ${age(due - Date.now())}, if nothing changes: ` : "Next: ";
+  return ` ${when}${trouble.next}. ${asSentence(trouble.hint)}`;
+}
+
 function engineNote(): Note | null {
   const engine = store.pool?.engine;
   const state = store.engine || engine?.state || "";
@@ -20,7 +29,9 @@ function engineNote(): Note | null {
   if (LOADING.has(state)) {
     const left =
       engine.expected_ready_in_ns > 0 ? ` About ${age(engine.expected_ready_in_ns / 1e6)} left, by past starts.` : "";
-    return { key: "engine", tone: "calm", title: `Engine ${state}`, text: `${asSentence(engine.text)}${left}` };
+    const trouble = troubleText(engine.trouble);
+    const tone = trouble === "" ? "calm" : "warn";
+    return { key: "engine", tone, title: `Engine ${state}`, text: `${asSentence(engine.text)}${trouble || left}` };
   }
   const restart = instant(engine.restart_at);
   const next =
@@ -29,7 +40,8 @@ function engineNote(): Note | null {
       : engine.gave_up
         ? " admitd has given up restarting it."
         : "";
-  const hint = engine.last_exit?.hint ? ` ${asSentence(engine.last_exit.hint)}` : "";
+  const exitHint = engine.last_exit?.hint ? ` ${asSentence(engine.last_exit.hint)}` : "";
+  const hint = troubleText(engine.trouble) || exitHint;
   const tone = state === "failed" || state === "wedged" ? "bad" : "warn";
   return { key: "engine", tone, title: `Engine ${state}`, text: `${asSentence(engine.text)}${next}${hint}` };
 }
