@@ -20,6 +20,14 @@ const (
 	MixedEngines ConditionCode = "mixed_engines"
 )
 
+// ConditionCodes lists every code. The caller may keep the slice.
+func ConditionCodes() []ConditionCode { return []ConditionCode{RankMissing, MixedEngines} }
+
+// Has reports whether a snapshot has a condition. A nil Snapshot has none.
+func (s *Snapshot) Has(code ConditionCode) bool {
+	return s != nil && slices.ContainsFunc(s.Conditions, func(c Condition) bool { return c.Code == code })
+}
+
 // Condition is one such finding, with its words.
 type Condition struct {
 	Code ConditionCode

@@ -28,6 +28,11 @@ const (
 	Unkillable TroubleCode = "unkillable"
 )
 
+// Troubles lists every code. The caller may keep the slice.
+func Troubles() []TroubleCode {
+	return []TroubleCode{NoProgress, Mute, Hollow, Frozen, Unhealthy, CoreDead, MemoryShort, MemoryHeld, Unkillable}
+}
+
 // Trouble is a sub-state: what is wrong, what happens next and when. It never outlives the State that it came with.
 type Trouble struct {
 	Code  TroubleCode `json:"code"`
