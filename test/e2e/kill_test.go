@@ -129,11 +129,11 @@ func TestKillMatrix(t *testing.T) {
 				w := newWorld(t, "--load-time", "500ms", "--speed", "0.2")
 				a := w.start()
 				s.reach(t, w, a)
-				before, _ := harness.ReadRecord(w.state)
 				if victim != "engine" {
 					a.Kill()
 				}
-				if before, _ = harness.ReadRecord(w.state); victim != "admitd" && before.Leader.PID > 0 {
+				before, _ := harness.ReadRecord(w.state)
+				if victim != "admitd" && before.Leader.PID > 0 {
 					if err := syscall.Kill(before.Leader.PID, syscall.SIGKILL); err != nil {
 						t.Fatal(err)
 					}
