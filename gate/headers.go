@@ -15,13 +15,17 @@ var hopHeaders = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings"}
 
 // ownHeaders never reach the engine besides: net/http sets the first ones, and the Idempotency ones would let it
-// send a request a second time although the engine may have started it.
-var ownHeaders = []string{"Expect", "Content-Length", "Idempotency-Key", "X-Idempotency-Key", "X-Request-Id"}
+// send a request a second time although the engine may have started it. Origin would make the engine answer for other sites.
+var ownHeaders = []string{"Expect", "Content-Length", "Idempotency-Key", "X-Idempotency-Key", "X-Request-Id", "Origin"}
+
+// siteHeaders say which web pages may read an answer: that is the gate's to say (cors.origins), and engines invite every page.
+var siteHeaders = []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Allow-Methods",
+	"Access-Control-Allow-Headers", "Access-Control-Expose-Headers", "Access-Control-Max-Age", "Access-Control-Allow-Private-Network"}
 
 // notUp and notDown hold what is not passed on, by canonical name.
 var (
 	notUp   = nameSet(hopHeaders, ownHeaders, quota.SecretHeaders())
-	notDown = nameSet(hopHeaders)
+	notDown = nameSet(hopHeaders, siteHeaders)
 )
 
 func nameSet(lists ...[]string) map[string]bool {
