@@ -43,6 +43,12 @@ func TestMain(m *testing.M) {
 // start runs admitd with a real vLLM and a policy text, "" for the built-in default.
 func start(t *testing.T, policy string, engineArgs ...string) *harness.Admitd {
 	t.Helper()
+	return startIn(t, "", policy, engineArgs...)
+}
+
+// startIn is start with a state folder that lasts over several admitds, "" for one of its own.
+func startIn(t *testing.T, state, policy string, engineArgs ...string) *harness.Admitd {
+	t.Helper()
 	folder := os.Getenv("ADMITD_VLLM")
 	args := []string{"--engine", "vllm", "--engine-binary", filepath.Join(folder, "bin", "vllm"),
 		"--model", filepath.Join(folder, "model"), "--model-name", model}
@@ -51,7 +57,7 @@ func start(t *testing.T, policy string, engineArgs ...string) *harness.Admitd {
 	}
 	engineArgs = append([]string{"--enforce-eager", "--dtype", "bfloat16", "--max-model-len", "2048", "--block-size", "32"}, engineArgs...)
 	return harness.Start(t, harness.Options{
-		Binary: binary, Args: args, EngineArgs: engineArgs,
+		Binary: binary, Args: args, EngineArgs: engineArgs, StateDir: state,
 		Env: []string{"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_CI_ENV=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1"},
 	})
 }
