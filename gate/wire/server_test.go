@@ -350,9 +350,24 @@ func TestUnixSocketsAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Handler: handlerEcho}
+	left := make(chan struct{})
+	s := &Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			<-r.Context().Done()
+			close(left)
+		}
+		echo(w, r)
+	})}
 	go s.Serve(l)
 	defer s.Close()
+	leaver, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leaver.Close()
+	send(t, leaver, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
+	_ = leaver.(*net.UnixConn).CloseWrite()
+	recv(t, "the end of the leaver's context", left)
 	c := newClient(t)
 	c.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
