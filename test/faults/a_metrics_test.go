@@ -53,6 +53,18 @@ func (r *rig) value(s journal.SignalView) float64 {
 	return *s.Value
 }
 
+// saw is a signal as the decision of an answer saw it.
+func (r *rig) saw(a harness.Answer, name string) journal.SignalView {
+	r.TB.Helper()
+	for _, s := range r.record(a).Decision.Signals {
+		if string(s.Name) == name {
+			return s
+		}
+	}
+	r.TB.Fatalf("the decision saw no %s", name)
+	panic("unreachable")
+}
+
 // Engine bug 7: all requests are aborted, and the gauges say 99 % until a token comes out, which nobody then asks for.
 func TestGaugesFrozenByAnAbortDoNotCloseTheGateForEver(t *testing.T) {
 	t.Parallel()
@@ -66,10 +78,8 @@ func TestGaugesFrozenByAnAbortDoNotCloseTheGateForEver(t *testing.T) {
 	if a.Status != http.StatusOK {
 		t.Errorf("nothing is in flight, and the next request gets %d %s", a.Status, a.Body)
 	}
-	for _, s := range r.record(a).Decision.Signals {
-		if s.Name == "kv_used" && r.value(s) != 0 {
-			t.Errorf("the decision saw KV use %v (%s)", *s.Value, s.State)
-		}
+	if s := r.saw(a, "kv_used"); r.value(s) != 0 {
+		t.Errorf("the decision saw KV use %v (%s)", *s.Value, s.State)
 	}
 }
 
@@ -140,10 +150,8 @@ func TestCapacityComesFromTheEnginesOwnLineNotFromItsBlocks(t *testing.T) {
 	if got := r.pool().Engine.KVCapacityTokens; got != 1040 {
 		t.Errorf("capacity %d, the log says 1040", got)
 	}
-	for _, s := range r.record(r.chat(5, false)).Decision.Signals {
-		if s.Name == "kv_capacity_tokens" && r.value(s) != 1040 {
-			t.Errorf("the decision saw a capacity of %v from %s", *s.Value, s.Source)
-		}
+	if s := r.saw(r.chat(5, false), "kv_capacity_tokens"); r.value(s) != 1040 {
+		t.Errorf("the decision saw a capacity of %v from %s", *s.Value, s.Source)
 	}
 	r.until("told of the disagreement", func() bool { return len(r.events("capacity_disagrees")) > 0 })
 	if told := r.events("capacity_disagrees"); len(told) != 1 || !strings.Contains(told[0], "1040") || !strings.Contains(told[0], "4160") {
@@ -162,10 +170,8 @@ func TestKVUseOfNothingUnderALightLoadIsNoAlarm(t *testing.T) {
 	if a.Status != http.StatusOK {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	for _, s := range r.record(a).Decision.Signals {
-		if s.Name == "kv_used" && (s.State != "live" || s.Why != "") {
-			t.Errorf("the decision saw KV use as %s: %s", s.State, s.Why)
-		}
+	if s := r.saw(a, "kv_used"); s.State != "live" || s.Why != "" {
+		t.Errorf("the decision saw KV use as %s: %s", s.State, s.Why)
 	}
 }
 
@@ -236,10 +242,8 @@ func TestOpenMetricsAreRead(t *testing.T) {
 			t.Errorf("%s is %s: %s", name, s.State, s.Why)
 		}
 	}
-	for _, s := range r.record(r.chat(1, false)).Decision.Signals {
-		if s.Name == "kv_capacity_tokens" && s.State != "live" {
-			t.Errorf("without cache_config_info the log line is left, and the capacity is %s: %s", s.State, s.Why)
-		}
+	if s := r.saw(r.chat(1, false), "kv_capacity_tokens"); s.State != "live" {
+		t.Errorf("without cache_config_info the log line is left, and the capacity is %s: %s", s.State, s.Why)
 	}
 }
 
