@@ -57,7 +57,7 @@ type engineConn struct {
 // peek is true when nothing has come and the other side has not ended: all else means that it cannot be used.
 func (e *engineConn) peek(fd uintptr) {
 	var b [1]byte
-	_, err := retryIntr(syscall.Read, int(fd), b[:])
+	_, err := readNow(int(fd), b[:])
 	e.open = errors.Is(err, syscall.EAGAIN)
 }
 

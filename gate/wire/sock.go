@@ -115,7 +115,7 @@ func (s *sock) tryRead(fd uintptr) (done bool) {
 	if s.in == nil {
 		s.in, s.r, s.w = s.bufs.get(), 0, 0
 	}
-	n, err := retryIntr(syscall.Read, int(fd), s.in[s.w:])
+	n, err := readNow(int(fd), s.in[s.w:])
 	if n <= 0 && s.r == s.w {
 		s.release()
 	}
@@ -154,7 +154,7 @@ func (s *sock) writeNow(p []byte) (int, error) {
 
 func (s *sock) tryWrite(fd uintptr) (done bool) {
 	for s.writeN < len(s.out) {
-		n, err := retryIntr(syscall.Write, int(fd), s.out[s.writeN:])
+		n, err := sendNow(int(fd), s.out[s.writeN:])
 		if err != nil {
 			if !errors.Is(err, syscall.EAGAIN) {
 				s.writeErr = &net.OpError{Op: "write", Net: "socket", Err: err}
@@ -172,13 +172,4 @@ func (s *sock) ioctlInt(request uint) (n int, err error) {
 		return 0, cerr
 	}
 	return n, err
-}
-
-func retryIntr(f func(int, []byte) (int, error), fd int, p []byte) (int, error) {
-	for {
-		n, err := f(fd, p)
-		if !errors.Is(err, syscall.EINTR) {
-			return max(n, 0), err
-		}
-	}
 }
