@@ -136,6 +136,10 @@ func FuzzReader(f *testing.F) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				var enc encoder
+				if own, err := enc.entry(&e); err != nil || string(own) != string(b) {
+					t.Fatalf("written as %s (%v), by encoding/json as %s", own, err, b)
+				}
 				again, err := NewReader(strings.NewReader(string(b))).Next()
 				if err != nil {
 					t.Fatalf("%s: %v", b, err)

@@ -22,7 +22,7 @@ func (d *downloads) line(text string) {
 	case strings.HasPrefix(text, "Downloading "):
 		// Downloading NAME (526.6 MB); some registries give a whole address.
 		name, _, _ := strings.Cut(strings.TrimPrefix(text, "Downloading "), " (")
-		d.file, d.told = name[strings.LastIndexByte(name, '/')+1:], false
+		d.file, d.told = fileName(name), false
 	case strings.HasPrefix(text, "Progress "):
 		d.progress(strings.TrimPrefix(text, "Progress "))
 	case strings.HasPrefix(text, "Collecting "):
@@ -35,6 +35,17 @@ func (d *downloads) line(text string) {
 		}
 		d.to.Doing(fmt.Sprintf("unpacking %d packages", n))
 	}
+}
+
+// fileName is the file at an address, or what is no address as it is. An address may hold a password or a signature; what
+// might be a part of one is not shown.
+func fileName(address string) string {
+	address, _, _ = strings.Cut(address, "?")
+	name := address[strings.LastIndexByte(address, '/')+1:]
+	if name == "" || strings.ContainsAny(name, ":@") {
+		return "(address)"
+	}
+	return name
 }
 
 // progress reads "N of M", both in bytes.

@@ -48,7 +48,7 @@ func ParseAddress(s string) (network, address string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("%q is not host:port, for instance 127.0.0.1:8080, nor unix:/path", s)
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", "", fmt.Errorf("port %q is not a number from 0 to 65535", port)
 	}
 	return "tcp", s, nil
