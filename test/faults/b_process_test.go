@@ -174,7 +174,7 @@ func post(r *rig, path string) error {
 func TestProcessThatSurvivesSIGKILLStopsTheRestarts(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.VLLM, faults: []string{"unkillable:4s"}, wanted: errors.New("do not end although they were killed"),
+		face: sim.VLLM, faults: []string{"unkillable:8s"}, wanted: errors.New("do not end although they were killed"),
 		patience: func(o *supervisor.Options) { o.ReapTimeout = time.Second },
 	}).ready()
 	first, core := r.pool().Engine, child(r, "--core")
