@@ -71,6 +71,8 @@ type Options struct {
 	// EngineArgs follow --.
 	EngineArgs []string
 	Env        []string
+	// Files become descriptors 3, 4 and so on of the program.
+	Files []*os.File
 	// StateDir is kept over several starts when given.
 	StateDir string
 }
@@ -92,7 +94,7 @@ func Start(t testing.TB, o Options) *Admitd {
 	}}
 	a.cmd = exec.CommandContext(context.Background(), o.Binary, args...)
 	drained := a.collect()
-	a.cmd.Env = append(os.Environ(), o.Env...)
+	a.cmd.Env, a.cmd.ExtraFiles = append(os.Environ(), o.Env...), o.Files
 	if err := a.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
