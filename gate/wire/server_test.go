@@ -149,7 +149,7 @@ func TestSlowHeadAndSlowBodyAreCut(t *testing.T) {
 func TestDeadlinesEndWithTheirRequest(t *testing.T) {
 	c, br := onStream(t, &Server{}, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
-		if r.Method == "POST" {
+		if r.Method == http.MethodPost {
 			echo(w, r)
 			return
 		}
@@ -166,7 +166,7 @@ func TestDeadlinesEndWithTheirRequest(t *testing.T) {
 	_ = c
 	c, br = onStream(t, &Server{}, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
-		if r.Method == "POST" {
+		if r.Method == http.MethodPost {
 			echo(w, r)
 		} else {
 			_, _ = io.WriteString(w, "x")
