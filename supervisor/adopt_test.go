@@ -208,6 +208,43 @@ func TestLoadingEngineOfAnotherKeyIsReplaced(t *testing.T) {
 	gone(t, pid)
 }
 
+// It may be busy with what an admitd that leaves has in hand, or be dead inside: the watch tells.
+func TestAdoptedEngineThatBringsOutNoTokenIsStalledAndThenReplaced(t *testing.T) {
+	o := shared(t, "serve")
+	o.StopGrace = 10 * time.Millisecond
+	first := run(t, o)
+	pid := first.ready().PID
+	first.post("/mute")
+	first.leave()
+	o.StallRestartAfter = 50 * time.Millisecond
+	r := run(t, o)
+	if st := r.await("stalled", func(st Status) bool { return st.State == Stalled }); st.PID != pid {
+		t.Errorf("pid %d; want %d in doubt", st.PID, pid)
+	}
+	if st := r.await("replaced", func(st Status) bool { return st.State == Ready && st.PID != pid }); st.Restarts != 1 {
+		t.Errorf("%d restarts; want 1", st.Restarts)
+	}
+}
+
+func TestSGLangIsKnownAgainByItsPortAndKey(t *testing.T) {
+	o := Options{Kind: SGLang, Model: "org/model", Binary: os.Args[0], StateDir: t.TempDir()}.defaults()
+	launched, err := o.specAt(place{n: 1, dir: "/run/admitd-1", key: "k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(launched.address, "http://"), ":")
+	at := place{dir: "/run/admitd-1", key: "k", taken: true, port: number(port)}
+	again, err := o.specAt(at)
+	if err != nil || o.hash(again) != o.hash(launched) || again.address != launched.address {
+		t.Errorf("%v, %v; want what was launched: %v", again, err, launched)
+	}
+	moved := o
+	moved.EnginePort = number(port) - 1
+	if other, err := moved.specAt(at); err != nil || moved.hash(other) == o.hash(launched) {
+		t.Errorf("%v, %v; want another port to be another launch", other, err)
+	}
+}
+
 func TestRemovedOutputFileDoesNotCostTheEngine(t *testing.T) {
 	o := shared(t, "lines serve")
 	pid := left(t, o)

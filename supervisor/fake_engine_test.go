@@ -102,7 +102,7 @@ func startHolder(ownSession bool) {
 }
 
 // serveFake speaks as much of vLLM's HTTP as a supervisor needs, on the socket or port of its arguments. POST /die?code=N
-// ends it as a crash would, POST /hang makes /health wait for ever.
+// ends it as a crash would, POST /hang makes /health wait for ever, POST /mute keeps tokens back.
 func serveFake() int {
 	network, address := "unix", flagValue(os.Args, "--uds")
 	if address == "" {
@@ -140,7 +140,14 @@ func fakeHandler(quit chan<- int) http.Handler {
 		fmt.Fprintf(w, `{"data":[{"id":%q,"max_model_len":2048}]}`, flagValue(os.Args, "--served-model-name"))
 	})
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"version":"0.0.0"}`) })
-	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"choices":[{"text":"2"}]}`) })
+	mute := make(chan struct{}, 1)
+	mux.HandleFunc("POST /mute", func(w http.ResponseWriter, r *http.Request) { mute <- struct{}{} })
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		if len(mute) > 0 {
+			<-r.Context().Done()
+		}
+		fmt.Fprint(w, `{"choices":[{"text":"2"}]}`)
+	})
 	mux.HandleFunc("POST /die", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println("about to die")
 		quit <- len(r.URL.Query().Get("badly"))
