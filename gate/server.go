@@ -26,7 +26,7 @@ const (
 	DefaultHelperConcurrency = 8
 	DefaultFirstEventWait    = 10 * time.Second
 	DefaultWriteStall        = 60 * time.Second
-	DefaultMaxAheadBytes     = 64 << 20
+	DefaultMaxAheadBytes     = 32 << 20
 	// DefaultClass is the class of callers that have no other.
 	DefaultClass = "default"
 )

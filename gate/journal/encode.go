@@ -259,7 +259,7 @@ func (e *encoder) floatOrNull(v *float64) {
 // text writes a string; one with anything to escape is left to encoding/json.
 func (e *encoder) text(s string) {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+		if escaped[s[i]] {
 			e.other(s)
 			return
 		}
@@ -268,6 +268,14 @@ func (e *encoder) text(s string) {
 	e.b = append(e.b, s...)
 	e.b = append(e.b, '"')
 }
+
+// escaped is true for bytes that encoding/json may not write as they are.
+var escaped = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&'
+	}
+	return t
+}()
 
 func (e *encoder) other(v any) {
 	b := bytes.NewBuffer(e.b)

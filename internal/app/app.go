@@ -232,6 +232,7 @@ func (a *instance) startParts(ctx, parts context.Context, start starter, fail fu
 	start(parts, "dashboard", a.admin.Run)
 	start(parts, "reloader", a.reloader.Run)
 	start(parts, "signals", a.signals)
+	start(parts, "memory", a.slim)
 	if a.certs != nil {
 		start(parts, "certificates", a.certs.Run)
 	}

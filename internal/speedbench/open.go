@@ -13,6 +13,9 @@ import (
 // stalledReaders is how many callers read nothing of a flood while streams are open.
 const stalledReaders = 200
 
+// leaveFor is how long after the last caller has left admitd's memory is looked at.
+const leaveFor = 15 * time.Second
+
 // openResult is admitd's memory with many open streams, in bytes.
 type openResult struct {
 	streams                    int
@@ -53,6 +56,9 @@ func openStreams(ctx context.Context, s settings, place, engine string, n int) (
 	}
 	closeAll(conns)
 	closeAll(deaf)
+	if err := pause(ctx, leaveFor); err != nil {
+		return r, err
+	}
 	r.after, err = settled(ctx, p)
 	return r, err
 }
