@@ -14,7 +14,7 @@ const maxErrorMessage = 300
 var echoes = regexp.MustCompile(`['"]?\binput(_value)?['"]?\s*[:=].*`)
 
 // credentials matches what looks like a key or a token.
-var credentials = regexp.MustCompile(`(?i)\b(?:bearer\s+\S+|(?:sk|pk|hf|adm)[-_][A-Za-z0-9_\-]{6,}|eyJ[A-Za-z0-9_\-.]{10,})`)
+var credentials = regexp.MustCompile(`(?i)\b(?:(?:bearer\s+)+\S+|(?:sk|pk|hf|adm)[-_][A-Za-z0-9_\-]{6,}|eyJ[A-Za-z0-9_\-.]{10,})`)
 
 // scrub makes an engine's error message fit for logs and the journal: without echoed input, without what looks
 // like a credential, valid UTF-8 and at most maxErrorMessage bytes.
@@ -22,9 +22,10 @@ func scrub(message string) string {
 	if len(message) > 4*maxErrorMessage {
 		message = message[:4*maxErrorMessage]
 	}
+	// First, so that what bad bytes keep apart is not put together when they are taken out.
+	message = strings.ToValidUTF8(message, "")
 	message = echoes.ReplaceAllString(message, "[input removed]")
 	message = credentials.ReplaceAllString(message, "[removed]")
-	message = strings.ToValidUTF8(message, "")
 	return cutText(message, maxErrorMessage)
 }
 
