@@ -1,9 +1,6 @@
 package app
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // queueLimit is how many requests the engine's own queue limit bears at once, running ones included; 0 for no limit. One is
 // left for admitd's own probes. vLLM counts those that run, SGLang only those that wait.
@@ -17,19 +14,16 @@ func queueLimit(args []string, slots int) int {
 	return 0
 }
 
-// argument is the last value that arguments give to a numeric option, 0 when they give none.
-func argument(args []string, name string) (value int) {
-	for i, arg := range args {
-		text, found := strings.CutPrefix(arg, name+"=")
-		if arg == name && i+1 < len(args) {
-			text, found = args[i+1], true
-		}
-		if !found {
-			continue
-		}
-		if n, err := strconv.Atoi(text); err == nil {
-			value = n
-		}
+// mostQueued is where a queue limit counts as none: no engine has so many requests.
+const mostQueued = 1 << 30
+
+// argument is the last value that arguments give to a numeric option, up to mostQueued, 0 when they give none that is a
+// number.
+func argument(args []string, name string) int {
+	text, _ := argOf(args, name)
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
 	}
-	return value
+	return min(n, mostQueued)
 }

@@ -65,14 +65,17 @@ func fraction(text string) float64 {
 	return v
 }
 
-// countOf is the last value given to one of the names, at least 1.
+// mostGPUs bounds a number of GPUs that an argument gives, so that products of several stay numbers of GPUs.
+const mostGPUs = 1 << 12
+
+// countOf is the last value given to one of the names, from 1 to mostGPUs.
 func countOf(args []string, names ...string) int {
 	text, _ := argOf(args, names...)
 	n, err := strconv.Atoi(text)
 	if err != nil {
 		return 1
 	}
-	return max(n, 1)
+	return min(max(n, 1), mostGPUs)
 }
 
 // argOf is the last value of an argument in any spelling that the engines take: --a-b v, --a-b=v, --a_b v.
@@ -96,8 +99,8 @@ func argOf(args []string, names ...string) (value string, given bool) {
 
 // cpuBuild reports whether the vLLM that a command belongs to was built for CPUs: its version says so.
 func cpuBuild(binary string) bool {
-	if real, err := filepath.EvalSymlinks(binary); err == nil {
-		binary = real
+	if target, err := filepath.EvalSymlinks(binary); err == nil {
+		binary = target
 	}
 	found, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(binary)), "lib", "python*", "site-packages", "vllm-*+cpu*.dist-info"))
 	return err == nil && len(found) > 0
@@ -141,7 +144,7 @@ const patientReadings = 6
 
 // memoryFound keeps what a look at GPU memory came to: in the log, and as an event what a person may have to act on.
 func (p *pool) memoryFound(when string, f nvml.Finding) {
-	p.news.Info("GPU memory "+when, "outcome", string(f.Outcome), "text", f.Text, "readings", f.Readings)
+	p.news.Info("looked at GPU memory", "when", when, "outcome", string(f.Outcome), "text", f.Text, "readings", f.Readings)
 	level := "warn"
 	switch f.Outcome {
 	case nvml.Short, nvml.Held:
