@@ -155,7 +155,7 @@ func (j *launchJudge) see(r *Reading) Finding {
 		same = same && apart(j.last[d.UUID], *d.MemoryFreeBytes) <= sameWithin
 		if need := uint64(j.need.Fraction * float64(*d.MemoryTotalBytes)); *d.MemoryFreeBytes < need {
 			short = append(short, fmt.Sprintf("GPU %d has %s of %s free and the engine wants %s (%.0f %%)%s", d.Index,
-				gib(*d.MemoryFreeBytes), gib(*d.MemoryTotalBytes), gib(need), 100*j.need.Fraction, heldBy(d.Processes, nil)))
+				gib(*d.MemoryFreeBytes), gib(*d.MemoryTotalBytes), gib(need), 100*j.need.Fraction, heldBy(d.Processes)))
 		}
 	}
 	if j.calm++; !same {
@@ -183,9 +183,9 @@ func freeText(devices []Device) string {
 	return strings.Join(parts, ", ")
 }
 
-// heldBy lists the processes that hold memory, largest first, without those in but; "" when there is none.
-func heldBy(processes []Process, but map[int]bool) string {
-	list := slices.DeleteFunc(slices.Clone(processes), func(p Process) bool { return but[p.PID] })
+// heldBy lists the processes that hold memory, largest first; "" when there is none.
+func heldBy(processes []Process) string {
+	list := slices.Clone(processes)
 	if len(list) == 0 {
 		return ""
 	}
@@ -364,11 +364,11 @@ func missing(before, now Device, ours map[int]bool) (text string, outcome Outcom
 	text = fmt.Sprintf("GPU %d has %s less free than before the launch", now.Index, gib(uint64(gap)))
 	switch {
 	case len(still) > 0:
-		return text + heldBy(still, nil), Held
+		return text + heldBy(still), Held
 	case gap-grown <= slack:
-		return text + heldBy(now.Processes, nil), Taken
+		return text + heldBy(now.Processes), Taken
 	case !measured:
-		return text + ", which may be another process: the driver does not tell how much each holds" + heldBy(now.Processes, nil), Taken
+		return text + ", which may be another process: the driver does not tell how much each holds" + heldBy(now.Processes), Taken
 	}
 	return text + fmt.Sprintf(", and no process accounts for %s of it", gib(uint64(gap-grown))), Held
 }

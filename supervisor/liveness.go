@@ -151,7 +151,7 @@ func (l *liveness) quiet(now time.Time) time.Duration {
 	return now.Sub(l.idleSince)
 }
 
-// stalled reports whether the engine does not work at now, and why. The code is empty while only doubt is left.
+// stalled reports whether the engine does not work at now, and why.
 func (l *liveness) stalled(now time.Time) (f finding, yes bool) {
 	still := now.Sub(l.idleSince).Round(time.Second)
 	switch {
@@ -170,7 +170,7 @@ func (l *liveness) stalled(now time.Time) (f finding, yes bool) {
 	case l.barren >= canaries:
 		return finding{Frozen, fmt.Sprintf("it has nothing to do and brought out no token when asked %d times: %s", l.barren, l.lastError)}, true
 	case l.doubt:
-		return finding{why: "it stalled and has not produced a token since"}, true
+		return finding{Frozen, "it stalled and has not produced a token since"}, true
 	}
 	return finding{}, false
 }

@@ -149,7 +149,7 @@ func TestNoCanaryWhereNoneIsWanted(t *testing.T) {
 		w.begin(t, Options{CanaryAfter: -1})
 		w.after(time.Second)
 		w.set(func() { w.barren, w.tokensAsked = true, 0 })
-		w.want(w.after(24*time.Hour), Ready, "")
+		w.want(w.after(2*time.Hour), Ready, "")
 		if w.tokensAsked > 0 {
 			t.Errorf("%d tokens were asked for", w.tokensAsked)
 		}
