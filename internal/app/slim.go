@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"time"
 )
@@ -37,6 +38,8 @@ func (a *instance) slim(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if c.left(a.pool.inFlight()) {
+				// What pools hold survives one collection.
+				runtime.GC()
 				debug.FreeOSMemory()
 			}
 		}
