@@ -46,7 +46,7 @@ func (f *Forwarder) Run() error {
 	for {
 		if err := f.flush(); err != nil {
 			f.link.Close()
-			<-acks
+			_ = <-acks // ends with the link
 			return err
 		}
 		select {
@@ -56,7 +56,7 @@ func (f *Forwarder) Run() error {
 		case <-f.quiet:
 			err := f.link.Send(Message{Kind: End})
 			f.link.Close()
-			<-acks
+			_ = <-acks // ends with the link
 			return err
 		}
 	}

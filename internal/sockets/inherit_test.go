@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ const childVar = "SOCKETS_TEST_CHILD"
 func child() {
 	if os.Getenv(childVar) == "exec" {
 		// systemd sets LISTEN_PID between fork and exec; a shell cannot.
-		_ = os.Setenv("LISTEN_PID", fmt.Sprint(os.Getpid()))
+		_ = os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	}
 	in, err := Inherit()
 	if err != nil {

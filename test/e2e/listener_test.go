@@ -111,7 +111,7 @@ func TestSystemdSocketNoticesReloadAndUpgradeBySignal(t *testing.T) {
 	seen := 0
 	hears := func(what string, want ...string) {
 		t.Helper()
-		eventually(t, what+" told to the service manager", func() bool {
+		harness.Eventually(t, what+" told to the service manager", func() bool {
 			lines, all := m.after(seen)
 			ok := strings.Join(lines, " ") == strings.Join(want, " ")
 			if ok {
@@ -124,23 +124,23 @@ func TestSystemdSocketNoticesReloadAndUpgradeBySignal(t *testing.T) {
 	a.Signal(syscall.SIGHUP)
 	hears("a reload", "RELOADING=1", "READY=1")
 	a.Signal(syscall.SIGUSR2)
-	eventually(t, "ended: the first admitd", a.Exited)
+	harness.Eventually(t, "ended: the first admitd", a.Exited)
 	pid := 0
 	if b, err := os.ReadFile(filepath.Join(a.State, "engine.lock")); err == nil {
 		_, _ = fmt.Sscan(string(b), &pid)
 	}
-	if pid == 0 || pid == a.PID() || !alive(pid) {
+	if pid == 0 || pid == a.PID() || !harness.Alive(pid) {
 		t.Fatalf("who serves? pid %d", pid)
 	}
-	endLater(t, pid)
-	eventually(t, "told of the new main process", func() bool {
+	harness.EndLater(t, pid)
+	harness.Eventually(t, "told of the new main process", func() bool {
 		lines, _ := m.after(seen)
 		text := strings.Join(lines, " ")
 		return strings.Contains(text, fmt.Sprintf("MAINPID=%d", pid)) && strings.Contains(text, "READY=1")
 	})
 	_, seen = m.after(seen)
 	ask()
-	end(t, pid)
+	harness.End(t, pid)
 	hears("the stop", "STOPPING=1")
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,7 +192,7 @@ func tlsCall(t *testing.T, url string, roots *x509.CertPool) (name string, err e
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12,
 			VerifyConnection: func(s tls.ConnectionState) error { name = s.PeerCertificates[0].Subject.CommonName; return nil }}}}
-	_, err = call(client, url, 1, true)
+	_, err = harness.Call(client, url, model, 1, true)
 	return name, err
 }
 
@@ -215,14 +215,14 @@ func TestTLSCertificateIsRenewedWhileServingAndOverAnUpgrade(t *testing.T) {
 	}
 	roots = certify(t, dir, "second")
 	a.Signal(syscall.SIGHUP)
-	eventually(t, "shown: the second certificate", func() bool { name, _ := tlsCall(t, url, roots); return name == "second" })
+	harness.Eventually(t, "shown: the second certificate", func() bool { name, _ := tlsCall(t, url, roots); return name == "second" })
 	if err := os.WriteFile(filepath.Join(dir, "key.pem"), []byte("half a"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "complaining about the broken pair", func() bool { return strings.Contains(a.Output(), "the one in use stays") })
+	harness.Eventually(t, "complaining about the broken pair", func() bool { return strings.Contains(a.Output(), "the one in use stays") })
 	want("second")
 	roots = certify(t, dir, "third")
-	if text, code, _ := upgrade(t, a); code != 0 {
+	if text, code, _ := harness.Upgrade(t, binary, a); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, text)
 	}
 	want("third")
@@ -248,23 +248,23 @@ func TestUnixSocketsServeGateAndAdminOverAnUpgrade(t *testing.T) {
 	}
 	for n := range 2 {
 		for _, stream := range []bool{true, false} {
-			if _, err := call(client, "http://localhost", n, stream); err != nil {
+			if _, err := harness.Call(client, "http://localhost", model, n, stream); err != nil {
 				t.Error(err)
 			}
 		}
 		if n > 0 {
 			break
 		}
-		text, code, pid := upgrade(t, a)
+		text, code, pid := harness.Upgrade(t, binary, a)
 		if code != 0 {
 			t.Fatalf("exit code %d\n%s", code, text)
 		}
 		defer func() {
-			end(t, pid)
+			harness.End(t, pid)
 			if _, err := os.Stat(sock); !os.IsNotExist(err) {
 				t.Errorf("the socket's file after the last one's end: %v", err)
 			}
 		}()
-		eventually(t, "ended: the first admitd", a.Exited)
+		harness.Eventually(t, "ended: the first admitd", a.Exited)
 	}
 }

@@ -1,200 +1,21 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"admitd/gate/journal"
 	"admitd/test/harness"
 	"admitd/ui/api"
 )
 
-// upgrade runs `admitd upgrade` against a running admitd and returns its output, exit code and the pid that serves then.
-func upgrade(t *testing.T, a *harness.Admitd, args ...string) (text string, code, pid int) {
-	t.Helper()
-	args = append([]string{"upgrade", "-o", "json", "--admin", a.Admin, "--state-dir", a.State}, args...)
-	cmd := exec.CommandContext(harness.Timeout(t, 2*time.Minute), binary, args...)
-	var out, progress bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &progress
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	if err != nil {
-		return progress.String(), exit.ExitCode(), 0
-	}
-	var step api.UpgradeStep
-	if err := json.Unmarshal(out.Bytes(), &step); err != nil {
-		t.Fatalf("%v: %s", err, out.String())
-	}
-	endLater(t, step.PID)
-	return progress.String(), 0, step.PID
-}
-
-func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
-
-// endLater ends a successor, which is nobody's child here, with the test.
-func endLater(t *testing.T, pid int) {
-	t.Cleanup(func() { end(t, pid) })
-}
-
-func end(t *testing.T, pid int) {
-	t.Helper()
-	if alive(pid) {
-		_ = syscall.Kill(pid, syscall.SIGTERM)
-	}
-	eventually(t, fmt.Sprintf("ended: pid %d", pid), func() bool { return !alive(pid) })
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	late := time.NewTimer(2 * time.Minute)
-	defer late.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("not %s", what)
-		}
-	}
-}
-
-// call makes one request and says what is wrong with its answer.
-func call(client *http.Client, url string, n int, stream bool) (id string, err error) {
-	body, err := json.Marshal(harness.Chat(model, fmt.Sprintf("Question %d", n), 8, stream))
-	if err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	switch {
-	case err != nil:
-		return "", err
-	case resp.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("status %d: %s", resp.StatusCode, text)
-	case stream && !bytes.HasSuffix(text, []byte("data: [DONE]\n\n")):
-		return "", fmt.Errorf("the stream is cut: %q", text)
-	case !stream && !json.Valid(text):
-		return "", fmt.Errorf("the answer is cut: %q", text)
-	}
-	return resp.Header.Get("X-Admitd-Request-Id"), nil
-}
-
-// books counts decisions and outcomes of each request in the record on disk.
-func books(t *testing.T, state string) (decisions, outcomes map[string]int, lost int) {
-	t.Helper()
-	decisions, outcomes = map[string]int{}, map[string]int{}
-	notices, err := journal.ReadDir(filepath.Join(state, "journal"), func(e journal.Entry) error {
-		switch {
-		case e.Decision != nil:
-			decisions[e.Decision.ID]++
-		case e.Outcome != nil:
-			outcomes[e.Outcome.ID]++
-			if e.Outcome.Ending != "whole" {
-				lost++
-			}
-		}
-		return nil
-	})
-	if err != nil || len(notices) > 0 {
-		t.Errorf("the record: %v %v", err, notices)
-	}
-	return decisions, outcomes, lost
-}
-
 func TestThousandRequestsDuringUpgradesAllSucceedAndAreRecordedOnce(t *testing.T) {
 	a := start(t, "policy: admit-all\n", "--max-num-seqs", "64", "--speed", "4")
 	a.WaitReady(readyWithin)
-	engine := a.Status().Pools[0].Engine.PID
-	kept := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
-	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	const requests, workers = 1000, 8
-	var next, done atomic.Int64
-	ids := make([]string, requests)
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for n := next.Add(1) - 1; n < requests; n = next.Add(1) - 1 {
-				client := kept
-				if n%3 == 0 {
-					client = fresh
-				}
-				id, err := call(client, a.Gate, int(n), n%2 == 0)
-				if err != nil {
-					t.Errorf("request %d: %v", n, err)
-				}
-				ids[n] = id
-				done.Add(1)
-			}
-		})
-	}
-	pids := []int{a.PID()}
-	for i := range 3 {
-		due := int64((i + 1) * requests / 5)
-		eventually(t, fmt.Sprintf("%d requests done", due), func() bool { return done.Load() >= due })
-		text, code, pid := upgrade(t, a)
-		if code != 0 {
-			t.Fatalf("upgrade %d: exit code %d\n%s", i+1, code, text)
-		}
-		pids = append(pids, pid)
-	}
-	wg.Wait()
-	kept.CloseIdleConnections()
-	last := pids[len(pids)-1]
-	for _, pid := range pids[:len(pids)-1] {
-		eventually(t, fmt.Sprintf("gone: the admitd of pid %d", pid), func() bool { return pid == a.PID() && a.Exited() || pid != a.PID() && !alive(pid) })
-	}
-	if a.ExitCode != 0 {
-		t.Errorf("the first admitd ended with exit code %d", a.ExitCode)
-	}
-	st := a.Status()
-	if l := st.Pools[0].Ledger; l.InFlight != 0 || l.ReservedTokens != 0 || l.Admitted != l.Settled {
-		t.Errorf("the books of the last admitd: %+v", l)
-	}
-	if now := st.Pools[0].Engine.PID; now != engine {
-		t.Errorf("engine pid %d -> %d", engine, now)
-	}
-	end(t, last)
-	decisions, outcomes, lost := books(t, a.State)
-	for n, id := range ids {
-		if decisions[id] != 1 || outcomes[id] != 1 {
-			t.Errorf("request %d, %s: %d decisions, %d outcomes", n, id, decisions[id], outcomes[id])
-		}
-	}
-	if len(decisions) != requests || len(outcomes) != requests || lost > 0 {
-		t.Errorf("%d decisions, %d outcomes, %d of them not whole", len(decisions), len(outcomes), lost)
-	}
-	if alive(engine) {
-		t.Error("the engine outlived the stop")
-	}
+	harness.UpgradeUnderLoad(t, binary, a, model, 1000, 3)
 }
 
 // A long stream that began before two upgrades ends whole, and the admitd that serves then knows of it all the time.
@@ -209,7 +30,7 @@ func TestStreamThatOutlivesUpgradesIsCountedAndShownByTheNewAdmitd(t *testing.T)
 	rest := harness.FirstData(t, resp)
 	id := resp.Header.Get("X-Admitd-Request-Id")
 	for range 2 {
-		if text, code, _ := upgrade(t, a); code != 0 {
+		if text, code, _ := harness.Upgrade(t, binary, a); code != 0 {
 			t.Fatalf("exit code %d\n%s", code, text)
 		}
 		if l := a.Status().Pools[0].Ledger; l.InFlight != 1 || l.ReservedTokens < 150 {
@@ -220,7 +41,7 @@ func TestStreamThatOutlivesUpgradesIsCountedAndShownByTheNewAdmitd(t *testing.T)
 	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
 		t.Errorf("the stream is cut: %v, %q", err, text)
 	}
-	eventually(t, "settled", func() bool { return a.Status().Pools[0].Ledger.InFlight == 0 })
+	harness.Eventually(t, "settled", func() bool { return a.Status().Pools[0].Ledger.InFlight == 0 })
 	var item api.DecisionItem
 	a.Get("/api/v1/decisions/"+id, &item)
 	if item.Outcome == nil || item.Outcome.Ending != "whole" || item.Outcome.CompletionTokens == nil || *item.Outcome.CompletionTokens != 150 {
@@ -265,7 +86,7 @@ func TestUpgradeThatFailsChangesNothing(t *testing.T) {
 		if c.binary != "" {
 			args = []string{"--binary", c.binary}
 		}
-		text, code, _ := upgrade(t, a, args...)
+		text, code, _ := harness.Upgrade(t, binary, a, args...)
 		if code == 0 || !strings.Contains(text, c.want) {
 			t.Errorf("%s: exit code %d, want %q in\n%s", c.name, code, c.want, text)
 		}
@@ -282,7 +103,7 @@ func TestUpgradeThatFailsChangesNothing(t *testing.T) {
 	}
 	settled(t, a)
 	a.Stop()
-	if alive(engine) {
+	if harness.Alive(engine) {
 		t.Error("the engine outlived the stop: the one that goes on had not taken it back")
 	}
 }
