@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"admitd/test/seeds"
 )
 
 // realPage is a capture of a loaded vLLM: 4 running, 8 waiting.
@@ -234,7 +236,10 @@ func FuzzLives(f *testing.F) {
 
 // Whatever bytes come, a reading that is present is a number that its unit allows.
 func FuzzAbsorb(f *testing.F) {
-	f.Add(essence(realPage(f)), false)
+	for _, b := range seeds.Files(f, "testdata/vllm-0.32.0/*.txt") {
+		f.Add(essence(b), false)
+		f.Add(append(essence(b), "# EOF\n"...), true)
+	}
 	f.Add([]byte("vllm:num_requests_running{engine=\"0\"} NaN\nvllm:kv_cache_usage_perc 1e308\n"), false)
 	f.Add([]byte("vllm:cache_config_info{kv_cache_size_tokens=\"1e400\"} 1\n# EOF\n"), true)
 	f.Add([]byte("sglang:page_size 1e300\nsglang:num_pages 1e300\n{\"sglang:token_usage\",dp_rank=\"1\"} 0.5\n"), false)
