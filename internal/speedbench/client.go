@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -32,8 +33,12 @@ type answerReader struct {
 	headed  bool
 	status  int
 	chunked bool
-	left    int
-	tail    []byte
+	// left is what is to come of a body or a chunk.
+	left int
+	// line is what has come of a chunk's size line, last that it was the last one's; tail what may be the beginning of a
+	// mark.
+	line, tail []byte
+	last       bool
 	// events counts events that said when they were sent; delays holds how long each took from there, where wanted.
 	events int
 	delays []time.Duration
@@ -41,10 +46,7 @@ type answerReader struct {
 	done   bool
 }
 
-var (
-	mark      = []byte(`"t":`)
-	lastChunk = []byte("0\r\n\r\n")
-)
+var mark = []byte(`"t":`)
 
 // see takes the next bytes.
 func (a *answerReader) see(p []byte) {
@@ -71,21 +73,48 @@ func (a *answerReader) see(p []byte) {
 	a.body(p)
 }
 
+// body takes bytes of a chunked body apart: relays may begin a chunk anywhere, also within an event.
 func (a *answerReader) body(p []byte) {
+	for len(p) > 0 && !a.done {
+		if a.left > 0 {
+			n := min(a.left, len(p))
+			a.scan(p[:n])
+			a.left -= n
+			p = p[n:]
+			continue
+		}
+		c := p[0]
+		p = p[1:]
+		if c != '\n' {
+			a.line = append(a.line, c)
+			continue
+		}
+		// The line behind a chunk's data is empty.
+		line := strings.TrimSpace(string(a.line))
+		if a.line = a.line[:0]; line == "" {
+			a.done = a.last
+			continue
+		}
+		n, err := strconv.ParseInt(line, 16, 32)
+		a.left, a.last = int(n), n == 0 && err == nil
+	}
+}
+
+// scan counts the events in decoded bytes.
+func (a *answerReader) scan(p []byte) {
 	now := time.Now().UnixNano()
 	all := append(a.tail, p...)
 	at := 0
 	for {
 		i := bytes.Index(all[at:], mark)
-		if i < 0 || len(all) < at+i+len(mark)+19 {
-			if i >= 0 {
-				at += i
-			} else {
-				at = max(at, len(all)-len(mark)-5)
-			}
+		if i < 0 {
+			at = max(at, len(all)-len(mark)+1)
 			break
 		}
-		at += i + len(mark)
+		if at += i; len(all) < at+len(mark)+19 {
+			break
+		}
+		at += len(mark)
 		a.events++
 		if a.time {
 			if sent, err := strconv.ParseInt(string(all[at:at+19]), 10, 64); err == nil {
@@ -93,7 +122,6 @@ func (a *answerReader) body(p []byte) {
 			}
 		}
 	}
-	a.done = bytes.HasSuffix(all, lastChunk)
 	a.tail = append(a.tail[:0], all[min(at, len(all)):]...)
 }
 
