@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,9 +53,20 @@ func readHistory(dir string) history {
 	}
 	var read history
 	if json.Unmarshal(b, &read) == nil && read.Version == 1 && read.Starts != nil {
+		maps.DeleteFunc(read.Starts, func(_ string, s startTimes) bool { return !s.possible() })
 		return read
 	}
 	return h
+}
+
+// possible reports whether it can have taken so long.
+func (s startTimes) possible() bool {
+	for _, d := range s.Phases {
+		if d < 0 {
+			return false
+		}
+	}
+	return s.Total >= 0
 }
 
 func (h history) write(dir string) error {
