@@ -27,7 +27,11 @@ func Prepare(srv *http.Server) {
 
 // unsentOf returns what tells how many bytes the caller's kernel has not acknowledged; nil when that is not known.
 func unsentOf(ctx context.Context) func() (int, bool) {
-	c, ok := ctx.Value(connKey{}).(syscall.Conn)
+	under := ctx.Value(connKey{})
+	if t, ok := under.(interface{ NetConn() net.Conn }); ok {
+		under = t.NetConn() // TLS: bytes of its records, which come to the same
+	}
+	c, ok := under.(syscall.Conn)
 	if !ok {
 		return nil
 	}

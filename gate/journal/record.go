@@ -169,8 +169,8 @@ type Outcome struct {
 
 // Event is something that happened to the pool or to admitd.
 type Event struct {
-	// Name is a stable word: policy_reload, policy_refused, engine_state, scrape_gap, scrape_back, config_refused, start, stop,
-	// capacity_disagrees (log and metrics about the KV cache), head_evicted (a request was taken out of a stalled engine).
+	// Name is a stable word: policy_reload, policy_refused, engine_state, scrape_gap, scrape_back, config_refused, start, stop, upgrade,
+	// upgrade_failed, capacity_disagrees (log and metrics about the KV cache), head_evicted (a request was taken out of a stalled engine).
 	Name string `json:"name"`
 	// Level is info, warn or error.
 	Level string `json:"level"`

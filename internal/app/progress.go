@@ -130,7 +130,7 @@ func (r *reporter) readyText(st supervisor.Status) string {
 	if st.Simulated {
 		b.WriteString("*** SIMULATED ENGINE: answers are made up. A real engine: admitd serve --engine vllm ***\n")
 	}
-	fmt.Fprintf(&b, "ready: %s on http://%s/v1 (engine %s", r.model, r.gate, st.Kind)
+	fmt.Fprintf(&b, "ready: %s on %s/v1 (engine %s", r.model, webAddress(r.gate), st.Kind)
 	if st.Version != "" {
 		b.WriteString(" " + st.Version)
 	}
@@ -140,7 +140,7 @@ func (r *reporter) readyText(st supervisor.Status) string {
 	if d := st.ReadyAt.Sub(st.Started); !st.Started.IsZero() && d > 0 {
 		fmt.Fprintf(&b, ", loaded in %s", seconds(d))
 	}
-	fmt.Fprintf(&b, ")\ndashboard: http://%s/", r.admin)
+	fmt.Fprintf(&b, ")\ndashboard: %s/", webAddress(r.admin))
 	return b.String()
 }
 
@@ -207,4 +207,12 @@ func seconds(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
+}
+
+// webAddress is a listener's address as one would type it: a bare host:port is plain HTTP.
+func webAddress(address string) string {
+	if strings.Contains(address, ":/") {
+		return address
+	}
+	return "http://" + address
 }

@@ -74,6 +74,7 @@ func (a *instance) Upgrade(binary string, tell func(string)) (pid int, err error
 	defer cancel()
 	pid, err = a.succeed(ctx, path, tell)
 	if err == nil {
+		a.pool.store.event("upgrade", "info", fmt.Sprintf("the admitd of pid %d has taken over from that of pid %d", pid, os.Getpid()))
 		a.giveWay(pid)
 	}
 	a.succession.end(err == nil)
@@ -266,7 +267,7 @@ func (a *instance) handOver(ctx context.Context, s *successor, sure func() bool,
 		}
 	}()
 	since = max(since, last-min(last, maxPast))
-	past, _, _ := p.journal.Read(since, int(last-since))
+	past, _, _ := p.journal.ReadWhole(since, int(last-since))
 	if last == since {
 		past = nil
 	}

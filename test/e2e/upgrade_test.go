@@ -52,6 +52,22 @@ func TestStreamThatOutlivesUpgradesIsCountedAndShownByTheNewAdmitd(t *testing.T)
 	}
 }
 
+// A restart goes back to the file; an upgrade is none.
+func TestPolicyOfTheAdminAPIStaysOverAnUpgrade(t *testing.T) {
+	a := start(t, "policy: admit-all\n")
+	a.WaitReady(readyWithin)
+	if status, body := a.PutPolicy("policy: concurrency\nparams: {max_in_flight: 3}\n", ""); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	before := a.Status().Pools[0].Policy
+	if text, code, _ := harness.Upgrade(t, binary, a); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, text)
+	}
+	if now := a.Status().Pools[0].Policy; now.Rev != before.Rev || now.Name != "concurrency" {
+		t.Errorf("policy %s@%s -> %s@%s", before.Name, before.Rev, now.Name, now.Rev)
+	}
+}
+
 func TestUpgradeThatFailsChangesNothing(t *testing.T) {
 	file := harness.WriteFile(t, "admitd.yaml", "upgrade: {timeout: 3s}\n")
 	a := harness.Start(t, harness.Options{Binary: binary, Args: []string{"--engine", "sim", "--model", model, "--config", file}, EngineArgs: []string{"--load-time", "200ms", "--speed", "0.2"}})

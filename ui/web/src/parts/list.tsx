@@ -143,6 +143,12 @@ function useFilter(): void {
   }, []);
 }
 
+/** gateURL is where callers send requests: an address without a scheme is plain HTTP. */
+function gateURL(address: string | undefined): string {
+  if (!address) return "the gate";
+  return address.includes(":/") ? address : `http://${address}`;
+}
+
 function Empty() {
   view.listTick.value;
   const filtered = view.filterText.value.trim() !== "" && store.decisions.length > 0;
@@ -153,7 +159,7 @@ function Empty() {
       <span>
         {filtered
           ? `${count(store.decisions.length)} decisions are in the ring.`
-          : `Send a request to ${store.status?.gate_address ? `http://${store.status.gate_address}` : "the gate"} and it appears here.`}
+          : `Send a request to ${gateURL(store.status?.gate_address)} and it appears here.`}
       </span>
       {filtered ? (
         <button
