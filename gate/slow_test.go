@@ -71,7 +71,6 @@ func TestCallerThatStopsReadingDoesNotKeepItsPlace(t *testing.T) {
 	if resp, got := r.get("POST", chatPath, chatBody); resp.StatusCode != http.StatusOK {
 		t.Errorf("status %d, body %s", resp.StatusCode, got)
 	}
-	r.idle()
 	for _, c := range callers {
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
@@ -88,6 +87,7 @@ func TestCallerThatStopsReadingDoesNotKeepItsPlace(t *testing.T) {
 			t.Errorf("outcome %+v", o)
 		}
 	}
+	r.idle()
 	if r.gate.ahead.used != 0 {
 		t.Errorf("%d bytes still held", r.gate.ahead.used)
 	}
