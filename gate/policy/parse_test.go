@@ -13,6 +13,7 @@ import (
 	"admitd/gate/reason"
 	"admitd/internal/strict"
 	"admitd/signals"
+	"admitd/test/seeds"
 )
 
 // TestBadPolicies holds every file in testdata/bad to the errors that its first lines promise, in their order.
@@ -196,6 +197,9 @@ func FuzzParse(f *testing.F) {
 		f.Add("policy: " + name + "\n")
 	}
 	f.Add(string(Default()))
+	for _, b := range seeds.Files(f, "testdata/bad/*.yaml", "../../configs/policies/*.yaml") {
+		f.Add(string(b))
+	}
 	f.Add("policy: dual-gate\nparams: {max_waiting: 0, max_kv_used: 1}\nhold: {max_wait: 0s}\ncodes: {saturated: 503}\n")
 	f.Add("policy: [a]\nparams: null\nhold:\n")
 	f.Fuzz(func(t *testing.T, src string) {

@@ -6,10 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"admitd/internal/sockets"
+	"admitd/internal/strict"
+	"admitd/test/seeds"
 )
 
 func TestEmptyFileIsTheDefault(t *testing.T) {
@@ -189,16 +194,47 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+// What is refused has a place, what is taken means the same when it is written again, and its bounds hold.
 func FuzzParse(f *testing.F) {
 	f.Add("listen: 127.0.0.1:1\nkeys: [{id: a, sha256: b}]\n")
 	f.Add("classes: {a: {ttft: 1s}}\nrefuse_codes: {kv_pressure: 503}\n")
+	f.Add("listen_mode: \"0660\"\ntls: {cert: a, key: b}\ncors: {origins: [\"https://a.b\"]}\n")
+	for _, b := range seeds.Files(f, "../../configs/admitd.example.yaml") {
+		f.Add(string(b))
+	}
 	f.Fuzz(func(t *testing.T, src string) {
 		c, err := Parse("f", []byte(src), nil)
 		if err != nil {
+			var se *strict.Error
+			if !errors.As(err, &se) || len(se.Places) == 0 {
+				t.Fatalf("%q: an error without a place: %v", src, err)
+			}
 			return
 		}
 		if hot, process := Diff(c, c); len(hot)+len(process) > 0 {
 			t.Errorf("%q differs from itself", src)
+		}
+		if network, _, err := sockets.ParseAddress(c.Listen); err != nil || network == "" {
+			t.Errorf("%q: listen %q: %v", src, c.Listen, err)
+		}
+		if m := Mode(c.ListenMode); m > 0o777 || c.Upgrade.Timeout < time.Second || c.Engine.DrainTimeout < 0 {
+			t.Errorf("%q: mode %o, upgrade %v, drain %v", src, m, c.Upgrade.Timeout, c.Engine.DrainTimeout)
+		}
+	})
+}
+
+// A size that is read is written as one that is read as the same, and is never below zero.
+func FuzzBytes(f *testing.F) {
+	for _, s := range []string{"0", "32MiB", "'2 GiB'", "-1", "+5KiB", "9223372036854775807GiB", "1e3"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var b, again Bytes
+		if b.UnmarshalYAML([]byte(text)) != nil {
+			return
+		}
+		if err := again.UnmarshalYAML([]byte(b.String())); err != nil || again != b || b < 0 || b > 1<<50 {
+			t.Fatalf("%q is %d, written %s, read again %d (%v)", text, b, b, again, err)
 		}
 	})
 }
