@@ -41,12 +41,13 @@ func (f *Forwarder) Take(e journal.Entry) {
 // Run sends and takes acknowledgements until Finish has been called and all is acknowledged, which gives nil, or the
 // successor is gone, which is an error.
 func (f *Forwarder) Run() error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer f.link.Close() // which ends the other goroutine
 	acks := make(chan error, 1)
-	go func() { acks <- f.acknowledge() }()
+	wg.Go(func() { acks <- f.acknowledge() })
 	for {
 		if err := f.flush(); err != nil {
-			f.link.Close()
-			_ = <-acks // ends with the link
 			return err
 		}
 		select {
@@ -54,10 +55,7 @@ func (f *Forwarder) Run() error {
 			return err
 		case <-f.more:
 		case <-f.quiet:
-			err := f.link.Send(Message{Kind: End})
-			f.link.Close()
-			_ = <-acks // ends with the link
-			return err
+			return f.link.Send(Message{Kind: End})
 		}
 	}
 }
