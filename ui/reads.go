@@ -199,13 +199,16 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) *problem {
 	return nil
 }
 
+// endOfYears is the year 10000 in Unix milliseconds, which RFC 3339 cannot write.
+const endOfYears = 253_402_300_800_000
+
 // instant reads a time: RFC 3339, or milliseconds since the Unix epoch.
 func instant(v url.Values, name string, def time.Time) (time.Time, error) {
 	text := v.Get(name)
 	if text == "" {
 		return def, nil
 	}
-	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms >= 0 && ms < 1<<53 {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms >= 0 && ms < endOfYears {
 		return time.UnixMilli(ms), nil
 	}
 	if t, err := time.Parse(time.RFC3339, text); err == nil {

@@ -1,9 +1,9 @@
 package ui
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"sync"
 
@@ -12,13 +12,15 @@ import (
 
 // upgrade replaces the running admitd. The answer has a line for each step and a last one with Done.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) *problem {
-	var req api.UpgradeRequest
-	body, err := io.ReadAll(r.Body)
-	if err == nil && len(body) > 0 {
-		err = json.Unmarshal(body, &req)
+	body, prob := readBody(r)
+	if prob != nil {
+		return prob
 	}
-	if err != nil {
-		return badRequest("invalid_text", "The body must be a JSON object: %s.", err)
+	var req api.UpgradeRequest
+	if len(bytes.TrimSpace(body)) > 0 {
+		if prob := decodeStrict(body, &req); prob != nil {
+			return prob
+		}
 	}
 	lines := &stepWriter{w: w, flush: http.NewResponseController(w)}
 	pid, err := s.o.Backend.Upgrade(req.Binary, func(step string) { lines.write(api.UpgradeStep{Text: step}) })
