@@ -193,8 +193,11 @@ func (x *exam) read(path string) string {
 func (x *exam) meminfo(key string) (uint64, bool) {
 	for line := range strings.Lines(x.read("proc/meminfo")) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == key+":" {
-			n, err := strconv.ParseUint(f[1], 10, 64)
-			return n << 10, err == nil
+			n, err := strconv.ParseUint(f[1], 10, 50) // so that it stays a number in bytes
+			if err != nil {
+				return 0, false
+			}
+			return n << 10, true
 		}
 	}
 	return 0, false
