@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"admitd/test/seeds"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
@@ -203,11 +205,7 @@ func TestTheLastingCauseWins(t *testing.T) {
 }
 
 func FuzzTrackerLine(f *testing.F) {
-	for _, file := range []string{"vllm-0.32-start.txt", "sglang-start.txt", "fail-kvsmall.txt"} {
-		b, err := os.ReadFile(filepath.Join("testdata", file))
-		if err != nil {
-			f.Fatal(err)
-		}
+	for _, b := range seeds.Files(f, "testdata/*.txt") {
 		for l := range strings.Lines(string(b)) {
 			f.Add(strings.TrimSpace(l))
 		}

@@ -8,6 +8,8 @@ import (
 	"net/http/httputil"
 	"strings"
 	"testing"
+
+	"admitd/test/seeds"
 )
 
 // Whatever we take for a request net/http takes for the same one: nothing reads it differently behind our back.
@@ -92,6 +94,9 @@ func FuzzChunked(f *testing.F) {
 func FuzzResponse(f *testing.F) {
 	for _, s := range []string{okAnswer, "HTTP/1.0 404 \r\n\r\n", "HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n"} {
 		f.Add(s)
+	}
+	for _, b := range seeds.Files(f, "../dialect/testdata/vllm-0.32.0/*.http") {
+		f.Add(string(b[:min(len(b), 1024)]))
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		n, p := headEnd([]byte(s), 0)
