@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"admitd/ui/api"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -184,27 +182,4 @@ func TestStreamOfAnotherVersionIsRefused(t *testing.T) {
 	if err := m.decode([]byte(`{"v":1,"kind":"later"}`)); err != nil {
 		t.Error("a kind of a later server must be passed over:", err)
 	}
-}
-
-func FuzzStreamMessage(f *testing.F) {
-	f.Add([]byte(`{"v":1,"seq":3,"kind":"frame","s":["x"],"sb":1,"d":[["id",5,0,0,null,1]],"o":[["id",1]]}`))
-	f.Add([]byte(`{"v":1,"kind":"gap","s":["x"],"sb":-1}`))
-	f.Add([]byte(`{"v":1,"kind":"frame","sb":999999999,"s":["x"],"d":[[]]}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s := &Stream{verdicts: []string{"admit"}, decisionFields: api.DecisionFields, outcomeFields: api.OutcomeFields}
-		var m Message
-		if m.decode(data) != nil {
-			return
-		}
-		s.learn(&m)
-		if len(s.words) > maxWords {
-			t.Errorf("%d words", len(s.words))
-		}
-		if m.Frame != nil {
-			if n := len(s.Decisions(m.Frame)); n != len(m.Frame.D) {
-				t.Errorf("%d decisions of %d", n, len(m.Frame.D))
-			}
-			s.Outcomes(m.Frame)
-		}
-	})
 }

@@ -73,11 +73,11 @@ func (s *Stream) Decisions(f *api.Frame) []DecisionRow {
 			ReservedTokens: c.whole("reserved_tokens"), RetryAfter: time.Duration(c.whole("retry_after_ms")) * time.Millisecond,
 			Held: time.Duration(c.whole("held_ms")) * time.Millisecond, KVUsed: c.number("kv_used"), Waiting: c.number("waiting"),
 		}
-		if v := c.number("verdict"); v != nil && *v >= 0 && int(*v) < len(s.verdicts) {
-			r.Verdict = s.verdicts[int(*v)]
+		if i, ok := index(c.at("verdict"), len(s.verdicts)); ok {
+			r.Verdict = s.verdicts[i]
 		}
-		if v := c.number("reason"); v != nil && *v >= 0 && int(*v) < len(s.reasons) {
-			r.Reason = s.reasons[int(*v)].Code
+		if i, ok := index(c.at("reason"), len(s.reasons)); ok {
+			r.Reason = s.reasons[i].Code
 		}
 		out = append(out, r)
 	}

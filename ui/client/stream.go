@@ -145,7 +145,8 @@ const maxWords = 1 << 16
 func (s *Stream) learn(m *Message) {
 	switch {
 	case m.Hello != nil:
-		s.words, s.verdicts, s.reasons = m.Hello.Strings, m.Hello.Verdicts, m.Hello.Reasons
+		s.words = m.Hello.Strings[:min(len(m.Hello.Strings), maxWords)]
+		s.verdicts, s.reasons = m.Hello.Verdicts, m.Hello.Reasons
 		s.decisionFields, s.outcomeFields = m.Hello.DecisionFields, m.Hello.OutcomeFields
 	case m.Frame != nil:
 		s.intern(m.Frame.SBase, m.Frame.S)
@@ -155,7 +156,7 @@ func (s *Stream) learn(m *Message) {
 }
 
 func (s *Stream) intern(base int, words []string) {
-	if base < 0 || base+len(words) > maxWords {
+	if base < 0 || base > maxWords-len(words) {
 		return
 	}
 	for len(s.words) < base+len(words) {
@@ -166,11 +167,19 @@ func (s *Stream) intern(base int, words []string) {
 
 // Word is the interned string that a cell of a frame points to; "" when it is not known.
 func (s *Stream) Word(cell any) string {
-	i, ok := cell.(float64)
-	if !ok || i < 0 || int(i) >= len(s.words) {
-		return ""
+	if i, ok := index(cell, len(s.words)); ok {
+		return s.words[i]
 	}
-	return s.words[int(i)]
+	return ""
+}
+
+// index reads a cell that points into a list of n; false for one that points elsewhere.
+func index(cell any, n int) (int, bool) {
+	v, ok := cell.(float64)
+	if !ok || v < 0 || v >= float64(n) {
+		return 0, false
+	}
+	return int(v), true
 }
 
 // Rate asks for fewer deliveries a second, 1 to 10.
