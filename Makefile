@@ -48,7 +48,7 @@ test: deps-test build ## all tests but those on a real engine: Go with the race 
 deps-test:
 	@scripts/deps.sh test
 
-fuzz: ## each fuzz target for FUZZTIME
+fuzz: ## each fuzz target for FUZZTIME (5s; CI takes 60s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
 chaos: ## five minutes of chaos around the real program, then the books

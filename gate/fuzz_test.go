@@ -23,7 +23,7 @@ func FuzzHeaders(f *testing.F) {
 		in := http.Header(mime)
 		var named []string
 		for _, v := range in.Values("Connection") {
-			for _, n := range strings.Split(v, ",") {
+			for n := range strings.SplitSeq(v, ",") {
 				named = append(named, strings.ToLower(strings.TrimSpace(n)))
 			}
 		}

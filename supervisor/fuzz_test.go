@@ -3,7 +3,6 @@ package supervisor
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -124,7 +123,7 @@ func FuzzSmallFiles(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if pid := lockHolder(bytes.NewReader(b)); pid < 0 || pid > 0 && !strings.Contains(string(b), strings.TrimLeft(fmt.Sprint(pid), "0")) {
+		if pid := lockHolder(bytes.NewReader(b)); pid < 0 || pid > 0 && !strings.Contains(string(b), strconv.Itoa(pid)) {
 			t.Fatalf("%q is the pid %d", b, pid)
 		}
 		if at := waitsIn(root, 7); len([]rune(at)) > 64 || strings.ContainsFunc(at, unicode.IsControl) {

@@ -128,7 +128,7 @@ func events(body string) (all []string) {
 	body = strings.TrimPrefix(body, "\ufeff")
 	body = strings.ReplaceAll(strings.ReplaceAll(body, "\r\n", "\n"), "\r", "\n")
 	var data []string
-	for _, line := range strings.Split(body+"\n\n", "\n") {
+	for line := range strings.SplitSeq(body+"\n\n", "\n") {
 		name, v, _ := strings.Cut(line, ":")
 		switch {
 		case line == "" && len(data) > 0:
