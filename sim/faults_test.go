@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -298,13 +299,34 @@ func errorText(err error) string {
 	return err.Error()
 }
 
+// A fault that is taken is one of the list, with times that can be, and written out in full it is the same.
 func FuzzParseFault(f *testing.F) {
+	for _, i := range Faults() {
+		f.Add(string(i.Name) + ":req=3+20s")
+	}
 	f.Add("stall:5s")
-	f.Add("cut-stream:req=3")
+	f.Add("late-hang")
+	f.Add("stall:2562047h47m16.854775807s+1ns")
 	f.Fuzz(func(t *testing.T, s string) {
 		name, a, err := parseFault(s)
-		if err == nil && (!strings.HasPrefix(s, string(name)) || a.after < 0 || a.requests < 0) {
-			t.Errorf("%q became %q %+v", s, name, a)
+		if err != nil {
+			if name != "" || a != (armed{}) {
+				t.Fatalf("%q is refused and still %q %+v", s, name, a)
+			}
+			return
+		}
+		if _, known := faultInfo(name); !known || a.after < 0 || a.requests < 0 || a.lasts < 0 || a.after > 0 && a.requests > 0 {
+			t.Fatalf("%q became %q %+v", s, name, a)
+		}
+		full := fmt.Sprintf("%s:%s", name, a.after)
+		if a.requests > 0 {
+			full = fmt.Sprintf("%s:req=%d", name, a.requests)
+		}
+		if a.lasts > 0 {
+			full += "+" + a.lasts.String()
+		}
+		if n, again, err := parseFault(full); n != name || again != a || err != nil {
+			t.Fatalf("%q is %+v, written out as %s it is %+v, %v", s, a, full, again, err)
 		}
 	})
 }

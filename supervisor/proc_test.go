@@ -34,12 +34,17 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+// No row makes a process of no number, and no name that a program gives itself makes it another process.
 func FuzzParseStat(f *testing.F) {
-	f.Add([]byte(stat(42, "a b) c", 'S', 1, 2, 3, 4)))
-	f.Add([]byte("1 ()"))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Add([]byte(stat(42, "a b) c", 'S', 1, 2, 3, 4)), "x) S 1 1 1 (y")
+	f.Add([]byte("1 ()"), "")
+	f.Fuzz(func(t *testing.T, b []byte, comm string) {
 		if p, ok := parseStat(b); ok && (p.pid <= 0 || p.pid != p.PID) {
 			t.Fatalf("parseStat(%q) = %+v", b, p)
+		}
+		p, ok := parseStat([]byte(stat(42, comm, 'S', 7, 40, 41, 5)))
+		if !ok || p.comm != comm || p.ident != (ident{42, 5}) || p.ppid != 7 || p.pgrp != 40 || p.session != 41 || p.state != 'S' {
+			t.Fatalf("a process named %q = %+v, %v", comm, p, ok)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -72,15 +73,32 @@ func TestRecordIsBelievedOnlyWhenWhole(t *testing.T) {
 	}
 }
 
+// A record that is believed is of this boot, says whom to look for, and is the same when it is written again.
 func FuzzReadRecord(f *testing.F) {
 	f.Add([]byte(`{"version":2,"boot_id":"b","leader":{"pid":77,"start_ticks":5}}`))
+	f.Add([]byte(`{"version":2,"boot_id":"b","mark":"m","members":[{"pid":-1}],"phases":[{"name":"weights"}],"at":"2026-11-30T12:00:00Z"}`))
+	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, recordFile), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, ok := readRecord(dir, "b"); ok && (r.Leader.PID <= 1 && (r.Leader != ident{} || r.Mark == "") || r.BootID != "b") {
+		r, ok := readRecord(dir, "b")
+		if !ok {
+			return
+		}
+		if r.Leader.PID <= 1 && (r.Leader != ident{} || r.Mark == "") || r.BootID != "b" {
 			t.Fatalf("record %+v was believed", r)
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again record
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(r, again); d != "" {
+			t.Fatal(d)
 		}
 	})
 }
