@@ -14,6 +14,7 @@ import (
 const (
 	hangWord  = "please-hang"
 	floodWord = "please-flood"
+	paceWord  = "please-pace"
 	callText  = "POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nAccept: */*\r\n" +
 		"User-Agent: speedbench\r\nAuthorization: Bearer sk-bench\r\nContent-Length: "
 )

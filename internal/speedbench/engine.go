@@ -83,7 +83,11 @@ func complete(w http.ResponseWriter, r *http.Request) {
 			s.event()
 		}
 	default:
-		s.timed()
+		every := spacing
+		if bytes.Contains(body, []byte(paceWord)) {
+			every = pacedSpacing
+		}
+		s.timed(every)
 		_, _ = io.WriteString(w, lastEvents)
 		if bytes.Contains(body, []byte("include_usage")) {
 			_, _ = io.WriteString(w, usageEvent)
@@ -110,8 +114,8 @@ func (s *stream) event() {
 	}
 }
 
-func (s *stream) timed() {
-	tick := time.NewTicker(spacing)
+func (s *stream) timed(every time.Duration) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for range eventsPerStream {
 		select {

@@ -40,11 +40,14 @@ func small(ctx context.Context, p *peer, conns, requests int) (spread, error) {
 
 // streams runs streams side by side, each some times over. They begin spread over one event's time.
 func streams(ctx context.Context, p *peer, n, rounds int, timed bool) (spread, error) {
-	request := callOf(true, "hello there")
+	request, every := callOf(true, "hello there"), spacing
+	if timed {
+		request, every = callOf(true, paceWord), pacedSpacing
+	}
 	return p.load(n, n*rounds*eventsPerStream, func(i int) (events int, delays []time.Duration, err error) {
 		c := &caller{address: p.address}
 		defer c.close()
-		if err := pause(ctx, spacing*time.Duration(i)/time.Duration(n)); err != nil {
+		if err := pause(ctx, every*time.Duration(i)/time.Duration(n)); err != nil {
 			return 0, nil, err
 		}
 		for range rounds {

@@ -44,8 +44,8 @@ func tables(ctx context.Context, s settings, r *results) string {
 		fmt.Fprintf(&b, "Not on this machine, so not measured: %s.\n\n", strings.Join(r.absent, ", "))
 	}
 	fmt.Fprintf(&b, "%d runs; the median, and lowest to highest in brackets. %d small requests over %d connections; %d streams of %d events %s apart, "+
-		"%d times over. The added delay is that at %d streams, less the engine's own.\n\n", s.runs, s.requests, s.conns, s.streams, eventsPerStream,
-		spacing, s.rounds, s.delayStreams)
+		"%d times over. The added delay is that of events %s apart at %d streams, less the engine's own.\n\n", s.runs, s.requests, s.conns, s.streams, eventsPerStream,
+		spacing, s.rounds, pacedSpacing, s.delayStreams)
 	b.WriteString("| relay | CPU per small request | × nginx | CPU per event | × nginx | delay p50 | delay p99 | resident |\n|---|---|---|---|---|---|---|---|\n")
 	base := r.row("nginx")
 	for _, one := range r.rows {
