@@ -45,7 +45,7 @@ func askEngine(rt http.RoundTripper, req *http.Request) (h head) {
 			h = head{err: errTransportPanic}
 		}
 	}()
-	h.resp, h.err = rt.RoundTrip(req)
+	h.resp, h.err = rt.RoundTrip(req) //nolint:bodyclose // run closes it
 	return h
 }
 

@@ -66,8 +66,8 @@ func fillAny(rnd *rand.Rand, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fillAny(rnd, v.Field(i))
+		for _, field := range v.Fields() {
+			fillAny(rnd, field)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

@@ -170,7 +170,7 @@ func (c *caller) call(ctx context.Context, request []byte, timed bool) (answerRe
 			}
 			return a, nil
 		}
-		c.conn.Close()
+		_ = c.conn.Close()
 		c.conn = nil
 		if fresh || a.headed || try > 0 {
 			return a, err
@@ -195,6 +195,6 @@ func (c *caller) once(request []byte, a *answerReader) error {
 
 func (c *caller) close() {
 	if c.conn != nil {
-		c.conn.Close()
+		_ = c.conn.Close()
 	}
 }

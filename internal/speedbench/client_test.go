@@ -12,13 +12,14 @@ func TestEventsAreCountedHoweverTheyAreCut(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	body := strings.Repeat(eventHead+"1700000000000000000}\n\n", 50) + "data: [DONE]\n\n"
 	for range 200 {
-		text := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+		var b strings.Builder
+		b.WriteString("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 		for rest := body; rest != ""; {
 			n := min(len(rest), 1+rnd.IntN(400))
-			text += fmt.Sprintf("%x\r\n%s\r\n", n, rest[:n])
+			fmt.Fprintf(&b, "%x\r\n%s\r\n", n, rest[:n])
 			rest = rest[n:]
 		}
-		text += "0\r\n\r\n"
+		text := b.String() + "0\r\n\r\n"
 		a := answerReader{}
 		for rest := text; rest != ""; {
 			if a.done {

@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -91,7 +92,7 @@ func parse(args []string) (settings, error) {
 		s.open = append(s.open, n)
 	}
 	if s.runs < 1 || s.streams < 1 || s.rounds < 1 || s.conns < 1 || s.requests < s.conns {
-		return s, fmt.Errorf("runs, streams, rounds and conns must be at least 1, requests at least conns")
+		return s, errors.New("runs, streams, rounds and conns must be at least 1, requests at least conns")
 	}
 	return s, nil
 }

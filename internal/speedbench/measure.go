@@ -64,7 +64,7 @@ func startEngine(ctx context.Context) (address string, stop func(), err error) {
 	if address, err = freeAddress(ctx); err != nil {
 		return "", nil, err
 	}
-	p, err := start(ctx, nil, self, "engine", address)
+	p, err := start(ctx, self, "engine", address)
 	if err != nil {
 		return "", nil, err
 	}

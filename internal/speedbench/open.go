@@ -80,7 +80,7 @@ func settled(ctx context.Context, p *process) (int64, error) {
 
 func closeAll(conns []net.Conn) {
 	for _, c := range conns {
-		c.Close()
+		_ = c.Close()
 	}
 }
 
@@ -170,7 +170,7 @@ func answers(ctx context.Context, address string) error {
 			if err == nil {
 				_, err = io.ReadAll(c)
 			}
-			c.Close()
+			_ = c.Close()
 		}
 		if err == nil {
 			return nil

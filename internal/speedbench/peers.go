@@ -54,7 +54,7 @@ func kinds(s settings) ([]kind, error) {
 		}
 		host, port, _ := net.SplitHostPort(address)
 		_, metricsPort, _ := net.SplitHostPort(metrics)
-		return start(ctx, nil, router, "--worker-urls", "http://"+engine, "--host", host, "--port", port, "--log-level", "error",
+		return start(ctx, router, "--worker-urls", "http://"+engine, "--host", host, "--port", port, "--log-level", "error",
 			"--policy", "round_robin", "--prometheus-port", metricsPort)
 	}})
 	if s.only != "" {
@@ -67,7 +67,7 @@ func kinds(s settings) ([]kind, error) {
 // own starts a relay of this program.
 func own(self, what string) func(context.Context, string, string, string) (*process, error) {
 	return func(ctx context.Context, _, address, engine string) (*process, error) {
-		return start(ctx, nil, self, "relay", what, address, engine)
+		return start(ctx, self, "relay", what, address, engine)
 	}
 }
 
@@ -81,7 +81,7 @@ func configured(text, file string, program ...string) func(context.Context, stri
 		if err := os.WriteFile(path, []byte(filled), 0o600); err != nil {
 			return nil, err
 		}
-		return start(ctx, nil, program[0], append(program[1:], path)...)
+		return start(ctx, program[0], append(program[1:], path)...)
 	}
 }
 
@@ -102,7 +102,7 @@ func startAdmitd(ctx context.Context, bin, place, address, engine string) (*proc
 	if err != nil {
 		return nil, err
 	}
-	return start(ctx, nil, bin, "serve", "--engine", "external", "--engine-url", "http://"+engine, "--model", "m", "--listen", address,
+	return start(ctx, bin, "serve", "--engine", "external", "--engine-url", "http://"+engine, "--model", "m", "--listen", address,
 		"--admin", admin, "--state-dir", state, "--policy", policy, "--log-level", "error", "--quiet")
 }
 

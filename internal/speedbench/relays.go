@@ -41,7 +41,7 @@ func serveRaw(ctx context.Context, address, engine string) error {
 }
 
 func rawConn(ctx context.Context, c net.Conn, engine string, idle *sync.Pool) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	var d net.Dialer
 	buf := make([]byte, 16<<10)
 	for {
@@ -56,7 +56,7 @@ func rawConn(ctx context.Context, c net.Conn, engine string, idle *sync.Pool) {
 			}
 		}
 		if _, err := up.Write(buf[:n]); err != nil || copyAnswer(c, up, buf) != nil {
-			up.Close()
+			_ = up.Close()
 			return
 		}
 		idle.Put(up)

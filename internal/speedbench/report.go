@@ -34,7 +34,7 @@ func write(ctx context.Context, s settings, r *results) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s lacks the lines %q and %q", s.doc, beginMark, endMark)
 	}
-	return os.WriteFile(s.doc, []byte(before+beginMark+"\n"+text+endMark+after), 0o600)
+	return os.WriteFile(s.doc, []byte(before+beginMark+"\n"+text+endMark+after), 0o600) //nolint:gosec // the document that the caller names
 }
 
 func tables(ctx context.Context, s settings, r *results) string {
