@@ -176,7 +176,7 @@ func parseResponse(text string) (*http.Response, error) {
 func (x *exchange) begin(resp *http.Response) error {
 	h := resp.Header
 	te := h["Transfer-Encoding"]
-	length, p := contentLength(h["Content-Length"])
+	length, p := contentLength(h)
 	resp.Close = hasListed(h["Connection"], "close") || resp.ProtoMinor == 0 && !hasListed(h["Connection"], "keep-alive")
 	x.reusable = !resp.Close && !resp.Request.Close
 	resp.ContentLength = -1

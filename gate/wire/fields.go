@@ -91,8 +91,10 @@ func hasListed(values []string, word string) bool {
 	return false
 }
 
-// contentLength reads the Content-Length fields: -1 when there are none.
-func contentLength(values []string) (int64, *Problem) {
+// contentLength reads the Content-Length fields: -1 when there are none. One that is said several times is left in h once
+// (RFC 9110 section 8.6).
+func contentLength(h http.Header) (int64, *Problem) {
+	values := h["Content-Length"]
 	if len(values) == 0 {
 		return -1, nil
 	}
@@ -111,6 +113,9 @@ func contentLength(values []string) (int64, *Problem) {
 			return 0, bad("bad_content_length", "Content-Length must have digits only.")
 		}
 		n = n*10 + int64(s[i]-'0')
+	}
+	if len(values) > 1 {
+		h["Content-Length"] = values[:1]
 	}
 	return n, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 func FuzzHead(f *testing.F) {
 	for _, s := range []string{plainGet, last, chunkedHead, "POST /a%20b?c HTTP/1.0\r\nContent-Length: 5\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost:\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
 		"GET / HTTP/1.1\nHost: h\n\n", "GET /\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "\r\n\r\n"} {
 		f.Add(s)
 	}
@@ -90,6 +92,17 @@ func FuzzChunked(f *testing.F) {
 	})
 }
 
+func TestALengthThatIsSaidTwiceIsOneLength(t *testing.T) {
+	h, p := parseHead("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n")
+	if p != nil || h.length != 5 || len(h.header["Content-Length"]) != 1 {
+		t.Errorf("%+v, %v", h, p)
+	}
+	answer := http.Header{"Content-Length": {"5", "5"}}
+	if n, p := contentLength(answer); n != 5 || p != nil || len(answer["Content-Length"]) != 1 {
+		t.Errorf("%d, %v, left with %v", n, p, answer)
+	}
+}
+
 // Whatever we take for a response net/http takes for the same one.
 func FuzzResponse(f *testing.F) {
 	for _, s := range []string{okAnswer, "HTTP/1.0 404 \r\n\r\n", "HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 2000 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n"} {
@@ -120,10 +133,61 @@ func FuzzResponse(f *testing.F) {
 		if ours.StatusCode != theirs.StatusCode || ours.ProtoMinor != theirs.ProtoMinor {
 			t.Errorf("%q: status %d, net/http reads %d", s, ours.StatusCode, theirs.StatusCode)
 		}
+		if _, p := contentLength(ours.Header); p != nil {
+			t.Errorf("%q: %s, and net/http takes it", s, p.Message)
+		}
 		for name, values := range theirs.Header {
 			if strings.Join(values, "\n") != strings.Join(ours.Header[name], "\n") {
 				t.Errorf("%q: %s is %q to us and %q to net/http", s, name, ours.Header[name], values)
 			}
+		}
+	})
+}
+
+// Whatever we send net/http and we ourselves take for exactly the request that was meant: nothing in it makes a second one.
+func FuzzSentHead(f *testing.F) {
+	f.Add("POST", "http://engine/v1/a%20b?c=d", "Accept", "*/*", "{}")
+	f.Add("GET", "http://engine/\r\nX: y", "A\r\nB", "c\r\nd: e", "")
+	f.Add("GE T", "http://en gine//x", "Content-Length", "5", "abc")
+	f.Add("", "http://[::1]:80?q#f", "Transfer-Encoding", "chunked", "")
+	f.Fuzz(func(t *testing.T, method, address, name, value, content string) {
+		u, err := url.Parse(address)
+		if err != nil {
+			return
+		}
+		name = http.CanonicalHeaderKey(name)
+		req := &http.Request{Method: method, URL: u, Header: http.Header{name: {value, value}}, ContentLength: int64(len(content)), Body: io.NopCloser(strings.NewReader(content))}
+		c := &Client{}
+		up := newUpload(c, req)
+		defer up.end()
+		if content == "" {
+			up.body, up.read, up.left = nil, true, 0
+		}
+		if up.begin() != nil || len(content) > 2000 {
+			return
+		}
+		sent := string(up.buf)
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(sent)))
+		if err != nil {
+			if strings.Contains(err.Error(), "Host") {
+				return // a host that the pool's address, not a caller, gives
+			}
+			t.Fatalf("we send %q, net/http does not take it: %v", sent, err)
+		}
+		got, err := io.ReadAll(r.Body)
+		if err != nil || string(got) != content || r.RequestURI != u.RequestURI() || method != "" && r.Method != method || r.Host != u.Host {
+			t.Fatalf("%q: net/http reads %+v with the body %q, %v", sent, r, got, err)
+		}
+		switch name {
+		case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Expect":
+			return
+		}
+		if want := strings.Trim(value, " \t"); value != "" && (len(r.Header[name]) != 2 || r.Header[name][1] != want) {
+			t.Fatalf("%q: %s is %q, want %q twice", sent, name, r.Header[name], want)
+		}
+		n, p := headEnd([]byte(sent), 0)
+		if p != nil || n == 0 || len(sent)-n != len(content) {
+			t.Fatalf("%q: our own head ends at %d (%+v), the body has %d bytes", sent, n, p, len(content))
 		}
 	})
 }

@@ -131,7 +131,7 @@ func (h *head) framing() (p *Problem) {
 	te, cl := h.header["Transfer-Encoding"], h.header["Content-Length"]
 	switch {
 	case len(te) == 0:
-		if h.length, p = contentLength(cl); p == nil && h.length < 0 {
+		if h.length, p = contentLength(h.header); p == nil && h.length < 0 {
 			h.length = 0
 		}
 		return p

@@ -91,10 +91,8 @@ func (w *response) WriteHeader(status int) {
 		w.close = true
 	}
 	w.status, w.length = status, -1
-	if v := w.header["Content-Length"]; len(v) == 1 {
-		if n, p := contentLength(v); p == nil {
-			w.length = n
-		}
+	if n, p := contentLength(w.header); p == nil {
+		w.length = n
 	}
 	_, w.typed = w.header["Content-Type"]
 	w.close = w.close || hasListed(w.header["Connection"], "close")

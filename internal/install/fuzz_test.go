@@ -69,6 +69,12 @@ func TestAPasswordInAnAddressOfPipIsNotShown(t *testing.T) {
 	}
 }
 
+func TestControlCharactersOfPipDoNotReachTheTerminal(t *testing.T) {
+	if got := tame("a\u009b31m\x1b[0m\x7fb\n"); got != "a 31m [0m b " {
+		t.Errorf("%q", got)
+	}
+}
+
 // Whatever pip prints, what is shown of it is short, one line, and holds no password of an address.
 func FuzzPipOutput(f *testing.F) {
 	f.Add("Collecting vllm==0.32.0\nDownloading vllm-0.32.0-cp38-abi3.whl (526.6 MB)\nProgress 0 of 526600000\rProgress 600 of 526600000\n", "hunter2hunter2")
