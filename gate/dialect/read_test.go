@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -196,6 +197,42 @@ func TestBodiesThatAreNoJSON(t *testing.T) {
 	}
 }
 
+// checkDecoded holds the facts against what the engine will see: the body decoded by another reader, whose last member of
+// a name counts.
+func checkDecoded(t *testing.T, ep Endpoint, f Facts, body []byte) {
+	t.Helper()
+	m := decoded(string(body))
+	if m == nil {
+		t.Fatalf("%q is accepted and no JSON object", body)
+	}
+	number := func(name string) (float64, bool) {
+		n, _ := m[name].(json.Number)
+		v, err := n.Float64()
+		return v, err == nil
+	}
+	if model, _ := m["model"].(string); model != f.Model {
+		t.Fatalf("%q: model %q, decoded %q", body, f.Model, model)
+	}
+	if stream, _ := m["stream"].(bool); stream != f.Stream {
+		t.Fatalf("%q: stream %v, decoded %v", body, f.Stream, stream)
+	}
+	o, _ := m["stream_options"].(map[string]any)
+	if usage, _ := o["include_usage"].(bool); usage != f.IncludeUsage && (ep.Kind == KindChat || ep.Kind == KindCompletions) {
+		t.Fatalf("%q: include_usage %v, decoded %v", body, f.IncludeUsage, usage)
+	}
+	for _, name := range capFields(ep.Kind) {
+		if n, ok := number(name); ok && (f.OutputCap == nil || float64(*f.OutputCap) != n) {
+			t.Fatalf("%q: output cap %v, decoded %s %v", body, f.OutputCap, name, n)
+		}
+	}
+	if n, ok := number("n"); ok && ep.Generates() && ep.Kind != KindMessages && ep.Kind != KindResponses && float64(f.Sequences) < n {
+		t.Fatalf("%q: %d sequences, decoded n %v", body, f.Sequences, n)
+	}
+	if background, _ := m["background"].(bool); background && ep.Kind == KindResponses {
+		t.Fatalf("%q: a background response is accepted", body)
+	}
+}
+
 // FuzzRead: no body makes it panic, the facts are sane, and what it accepts can be edited.
 func FuzzRead(f *testing.F) {
 	for _, ep := range Table() {
@@ -203,6 +240,8 @@ func FuzzRead(f *testing.F) {
 			f.Add(ep.Path, []byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"h\u00e9"}]}],"prompt":[[1,2]],"input":"x","max_tokens":3}`))
 		}
 	}
+	f.Add("/v1/chat/completions", []byte(`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true,"include_usage":false},"n":2,"\u006e":3}`))
+	f.Add("/v1/responses", []byte(`{"model":"m","input":"x","background":false,"max_output_tokens":1.6e1,"stream":null}`))
 	f.Add("/rerank", []byte(`{"model":"m","query":"q","documents":["a",{"text":"b"}]}`))
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		ep := Classify("POST", path)
@@ -224,6 +263,9 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("%d bytes of text in a body of %d", n, len(body))
 		}
 		if ep.Kind != KindModels && ep.Kind != KindHealth { // these read no body
+			if len(bytes.TrimSpace(body)) > 0 { // the engine's own pages are asked for without one
+				checkDecoded(t, ep, facts, body)
+			}
 			if _, err := Splice(ep, body, Edits{Model: &facts.Model, IncludeUsage: true, DropPriority: true}); err != nil {
 				t.Fatalf("a body that Read accepts cannot be edited: %v", err)
 			}
