@@ -3,8 +3,10 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -190,10 +192,40 @@ func FuzzStream(f *testing.F) {
 		if i != len(got) {
 			t.Fatalf("%q became %q: %d events of %d came", body, out, len(got), len(in))
 		}
+		if want, plain := promptTokens(in); plain && fmt.Sprint(deref(r.Usage.PromptTokens)) != fmt.Sprint(want) {
+			t.Fatalf("%q: %v prompt tokens, decoded %v", body, deref(r.Usage.PromptTokens), want)
+		}
 		if r.Ending == EndWhole && !strings.Contains(strings.Join(in, "\x00")+"\x00", "[DONE]\x00") {
 			t.Fatalf("%q ends whole without its mark", body)
 		}
 	})
+}
+
+// promptTokens is a second reading of usage: the last count that an event's usage tells, nil when none does. plain is false
+// where readers may well differ: members that stand twice or are written with escapes, and what is no JSON.
+func promptTokens(events []string) (n any, plain bool) {
+	for _, data := range events {
+		m := decoded(data)
+		if m == nil && data != doneMark || strings.Contains(data, `\`) || strings.Count(data, `"usage"`) > 1 ||
+			strings.Count(data, `"prompt_tokens"`)+strings.Count(data, `"input_tokens"`) > 1 {
+			return nil, false
+		}
+		usage, _ := m["usage"].(map[string]any)
+		for _, name := range []string{"prompt_tokens", "input_tokens"} {
+			said, _ := usage[name].(json.Number)
+			if v, err := strconv.ParseUint(said.String(), 10, 64); err == nil && v <= 1<<31 {
+				n = v
+			}
+		}
+	}
+	return n, true
+}
+
+func deref(p *int) any {
+	if p == nil {
+		return nil
+	}
+	return *p
 }
 
 // sameButModel compares two events' data: as JSON without the model's name and fingerprint, or byte for byte.

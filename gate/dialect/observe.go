@@ -157,8 +157,7 @@ func (o *observer) text(n node, raw []byte, length int) {
 	case nodeType:
 		o.ev.kind = eventTypeOf(raw)
 	case nodeFingerprint:
-		// A line end, which data on two lines can put into a string, would break the line that it is put into.
-		if length <= maxIdentity && !bytes.ContainsAny(raw, "\r\n") {
+		if length <= maxIdentity {
 			o.ev.print = string(raw)
 		}
 	case nodeFinish:

@@ -183,6 +183,10 @@ func (f *Filter) endEvent(end int) {
 	if r.lines > 0 {
 		drop = f.dispatchSSE()
 	}
+	if drop && checkJSON([]byte(`"`+stamp+`"`)) != nil {
+		// What is no JSON, a line end in it for instance, would break the event that it is put into.
+		stamp = ""
+	}
 	f.ed.endEvent(end, drop, stamp)
 	r.inBlock, r.fields, r.lines, r.dataLen, r.nameLen = false, false, 0, 0, 0
 	f.skim.reset()

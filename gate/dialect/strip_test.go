@@ -39,6 +39,8 @@ func TestStripUsage(t *testing.T) {
 		{"fingerprint null", sse(word, stop, `{"choices":[],"usage":{},"system_fingerprint":null}`, done), sse(word, stop, done)},
 		{"fingerprint far too long", sse(stop, `{"choices":[],"usage":{},"system_fingerprint":"`+strings.Repeat("x", 300)+`"}`, done), sse(stop, done)},
 		{"fingerprint cut in two lines", []byte("data: " + stop + "\n\ndata: {\"choices\":[],\"usage\":{},\"system_fingerprint\":\"a\ndata: b\"}\n\n"), sse(stop)},
+		{"fingerprint with a control character", sse(stop, `{"choices":[],"usage":{},"system_fingerprint":"`+"f\x01"+`"}`, done), sse(stop, done)},
+		{"fingerprint with an escape that is none", sse(stop, `{"choices":[],"usage":{},"system_fingerprint":"f\q"}`, done), sse(stop, done)},
 		{"fingerprint of a chunk that stays", sse(stop, `{"choices":[],"system_fingerprint":"f"}`, done), sse(stop, `{"choices":[],"system_fingerprint":"f"}`, done)},
 		{"fingerprint behind a comment", append(append(sse(stop), ": ping\n\n"...), sse(printed, done)...), append(append(sse(stop), ": ping\n\n"...), sse(done)...)},
 		{"fingerprint, of two choices the last to end", sse(word, second(`"content":"b"`, "null"), stop, second("", `"stop"`), printed, done),
