@@ -228,6 +228,34 @@ func deref(p *int) any {
 	return *p
 }
 
+// An answer that is no stream is passed on with the model's name changed and nothing else, and its usage is what another
+// reader finds.
+func FuzzWholeAnswer(f *testing.F) {
+	for _, name := range captures(f) {
+		if _, stream, body := capture(f, name); !stream {
+			f.Add(pathOf(name), body[:min(len(body), 4096)])
+		}
+	}
+	f.Add("/v1/embeddings", []byte(`{"model" : "a","data":[{"model":"b"}],"usage":{"prompt_tokens":7,"total_tokens":7}}`))
+	f.Fuzz(func(t *testing.T, path string, body []byte) {
+		ep := Classify(http.MethodPost, path)
+		out, _, r := run(FilterOptions{Endpoint: ep, RewriteModel: "other"}, whole(body))
+		in := decoded(string(body))
+		if in == nil {
+			return
+		}
+		if !sameButModel(string(body), string(out)) {
+			t.Fatalf("%q became %q", body, out)
+		}
+		if _, named := in["model"].(string); named && decoded(string(out))["model"] != "other" && bytes.Count(body, []byte("model")) == 1 {
+			t.Fatalf("%q became %q: the model keeps its name", body, out)
+		}
+		if want, plain := promptTokens([]string{string(body)}); plain && ep.Kind == KindChat && fmt.Sprint(deref(r.Usage.PromptTokens)) != fmt.Sprint(want) {
+			t.Fatalf("%q: %v prompt tokens, decoded %v", body, deref(r.Usage.PromptTokens), want)
+		}
+	})
+}
+
 // sameButModel compares two events' data: as JSON without the model's name and fingerprint, or byte for byte.
 func sameButModel(a, b string) bool {
 	x, y := decoded(a), decoded(b)
