@@ -106,6 +106,7 @@ func (s *Server) snap(now time.Time, start feed.Start) api.Snap {
 	return api.Snap{
 		Envelope: api.Envelope{V: api.StreamVersion, Seq: start.Last, T: now.UnixMilli(), Kind: api.KindSnap},
 		Status:   s.status(now), History: start.Snap.History, Decisions: start.Snap.Decisions,
+		Events: start.Snap.Events,
 	}
 }
 

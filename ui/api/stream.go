@@ -103,6 +103,16 @@ type Snap struct {
 	Status    Status         `json:"status"`
 	History   History        `json:"history"`
 	Decisions []DecisionItem `json:"decisions"`
+	// Events of the recent past, oldest first, so that a page opened after an incident shows it.
+	Events []PastEvent `json:"events"`
+}
+
+// PastEvent is a journal event from before a viewer came; T in Unix milliseconds.
+type PastEvent struct {
+	T     int64  `json:"t"`
+	Name  string `json:"name"`
+	Level string `json:"level"`
+	Text  string `json:"text"`
 }
 
 // Frame is sent at most ten times a second, when it has something or a second has passed.

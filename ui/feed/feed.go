@@ -80,6 +80,8 @@ type Feed struct {
 	frames  messageRing
 	rows    rowRing
 	pending pending
+	// past is what new viewers are told of, oldest first.
+	past    []api.PastEvent
 	seq     uint64 // of the last message made
 	frameAt time.Time
 	framed  uint64 // journal number of the last decision that a frame has carried
@@ -108,6 +110,9 @@ func New(o Options) *Feed {
 
 // maxPendingEvents bounds events between two steps; older ones give way.
 const maxPendingEvents = 100
+
+// maxPastEvents bounds the events that a new viewer is told of.
+const maxPastEvents = 100
 
 type pending struct {
 	decisions reservoir[*item]

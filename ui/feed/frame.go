@@ -103,6 +103,10 @@ func (f *Feed) event(e journal.Entry) {
 	m := api.EventMessage{Name: e.Event.Name, Level: e.Event.Level, Text: e.Event.Text}
 	m.Envelope = f.envelope(e.At, api.KindEvent)
 	f.publish(&Message{Seq: m.Seq, At: e.At, Kind: m.Kind}, m)
+	if len(f.past) == maxPastEvents {
+		f.past = append(f.past[:0], f.past[1:]...)
+	}
+	f.past = append(f.past, api.PastEvent{T: m.T, Name: m.Name, Level: m.Level, Text: m.Text})
 }
 
 // envelope takes the next number.

@@ -304,3 +304,20 @@ func TestLostJournalEntriesMarkTheFrame(t *testing.T) {
 		t.Errorf("%d frames, lost %d", len(fr), f.Lost())
 	}
 }
+
+func TestNewViewerIsToldOfTheEventsThatItMissed(t *testing.T) {
+	f := New(Options{Keep: time.Minute})
+	for i := range 2 * maxPastEvents {
+		at := t0.Add(time.Duration(i) * 400 * time.Millisecond)
+		f.Fold([]journal.Entry{{At: at, Kind: journal.KindEvent, Event: &journal.Event{Name: "engine_state", Level: "error", Text: strconv.Itoa(i)}}}, false)
+		f.Step(at, Sample{})
+	}
+	now := t0.Add(2 * maxPastEvents * 400 * time.Millisecond)
+	events := f.Subscribe(now, 0, nil).Snap.Events
+	if len(events) != maxPastEvents || events[0].Text != "100" || events[maxPastEvents-1].T != now.Add(-400*time.Millisecond).UnixMilli() {
+		t.Errorf("%d events, the first %+v", len(events), events[0])
+	}
+	if events := f.Subscribe(now.Add(40*time.Second), 0, nil).Snap.Events; len(events) != 50 {
+		t.Errorf("%d events of the last minute, want 50", len(events))
+	}
+}

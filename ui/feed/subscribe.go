@@ -25,6 +25,7 @@ type Start struct {
 type Snap struct {
 	History   api.History
 	Decisions []api.DecisionItem
+	Events    []api.PastEvent
 }
 
 const (
@@ -73,6 +74,13 @@ func (f *Feed) Unsubscribe(sink Sink) {
 // snap leaves out traces and signals: a list does not show them, and one decision can be asked for.
 func (f *Feed) snap(now time.Time) *Snap {
 	s := &Snap{History: f.history(now.Add(-f.o.Keep), now, snapStep), Decisions: []api.DecisionItem{}}
+	since := now.Add(-f.o.Keep).UnixMilli()
+	s.Events = []api.PastEvent{}
+	for _, e := range f.past {
+		if e.T >= since {
+			s.Events = append(s.Events, e)
+		}
+	}
 	f.items.eachBack(func(it *item) bool {
 		if it.seq > f.framed {
 			return true // it comes with the next frame

@@ -405,6 +405,15 @@ export interface Snap extends Envelope {
   status: Status;
   history: HistoryRows;
   decisions: DecisionItem[] | null;
+  events: PastEvent[] | null;
+}
+
+/** An event from before the page was opened; t in milliseconds since the epoch. */
+export interface PastEvent {
+  t: number;
+  name: string;
+  level: string;
+  text: string;
 }
 
 export type Cell = string | number | boolean | null;

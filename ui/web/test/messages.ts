@@ -81,6 +81,7 @@ export function snap(seq: number, over: Partial<Snap> = {}): Snap {
     status: { pools: [] as unknown } as Status,
     history: { gauges: null, t_ms: [], rows: [] },
     decisions: [],
+    events: [],
     ...over,
   };
 }

@@ -193,6 +193,17 @@ test("policy: a new revision in a frame makes a mark, and the event gives it its
   assert.equal(marks[0]?.text, "policy dual-gate@r2 by file");
 });
 
+test("a page opened after an incident has its marks, and one that reconnects has them once", () => {
+  const store = started();
+  const past = { t: 1_001_000, name: "engine_state", level: "error", text: "engine stalled" };
+  const known = store.marks.length;
+  store.apply(snap(300, { events: [past] }));
+  assert.deepEqual(store.marks[0], { t: 1_001_000, kind: "engine", level: "error", text: "engine stalled" });
+  store.apply(snap(400, { events: [past] }));
+  assert.equal(store.marks.filter((m) => m.text === "engine stalled").length, 1);
+  assert.ok(store.marks.length <= known + 2);
+});
+
 test("R8 marks and decisions stay bounded", () => {
   const store = started();
   for (let i = 0; i < 2000; i++) {

@@ -294,6 +294,9 @@ export class Fake {
       status: this.status(),
       history: rows,
       decisions: this.bootId === "boot-1" ? this.world.items.slice(-200).reverse() : [],
+      events: this.frames
+        .filter((f) => f.kind === "event")
+        .map((f) => ({ t: f.t, name: f.name, level: f.level, text: f.text })),
     };
   }
 

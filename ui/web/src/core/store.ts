@@ -9,6 +9,7 @@ import type {
   Hello,
   HistoryRows,
   Message,
+  PastEvent,
   PolicyInfo,
   ReasonEntry,
   Snap,
@@ -194,6 +195,10 @@ export class Store {
     this.beforeSnap = this.lastSeq;
     this.lastSeq = s.seq;
     this.applyHistory(s.history);
+    for (const e of s.events ?? []) {
+      if (!this.marks.some((m) => m.t === e.t && m.text === e.text)) this.markEvent(e);
+    }
+    this.marks.sort((a, b) => a.t - b.t);
     const items = s.decisions ?? [];
     const fresh = this.decisions.length === 0;
     for (const item of [...items].reverse()) this.addItem(this.decisions, item);
@@ -387,6 +392,10 @@ export class Store {
     if (e.seq <= this.lastSeq) return;
     if (this.lastSeq > 0 && e.seq > this.lastSeq + 1) this.lose(this.lastSeq + 1, e.seq - 1, e.t);
     this.lastSeq = e.seq;
+    this.markEvent(e);
+  }
+
+  private markEvent(e: PastEvent): void {
     const kind: MarkKind =
       e.name.startsWith("policy") || e.name.startsWith("config")
         ? "policy"
