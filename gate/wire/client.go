@@ -200,7 +200,9 @@ func (c *Client) CloseIdleConnections() {
 // RoundTrip implements http.RoundTripper.
 func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	u := newUpload(c, req)
+	x := &exchange{c: c, ctx: ctx}
+	u := &x.u
+	u.init(c, req)
 	if err := u.begin(); err != nil {
 		u.end()
 		return nil, err
@@ -215,15 +217,14 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 			u.end()
 			return nil, err
 		}
-		x := &exchange{c: c, e: e, ctx: ctx}
-		x.stop = context.AfterFunc(ctx, x.abort)
+		x.start(e)
 		wrote, err := u.send(e)
 		if err != nil && !wrote && e.reused && ctx.Err() == nil {
 			// Closed by the other side while it was idle, and nothing was sent on it.
 			x.shut()
 			continue
 		}
-		resp, err := x.receive(req, u, err)
+		resp, err := x.receive(req, err)
 		if err != nil {
 			x.shut()
 			return nil, err

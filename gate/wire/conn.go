@@ -26,8 +26,8 @@ type conn struct {
 	served bool
 
 	mu sync.Mutex
-	// cancel ends the context of the request under way. gone: the caller has ended its side. killed: Close was called.
-	cancel       context.CancelFunc
+	// under is the context of the request under way. gone: the caller has ended its side. killed: Close was called.
+	under        *Context
 	gone, killed bool
 	// waiting: no byte of a request is here, so that the connection may be closed at any time.
 	waiting     bool
@@ -83,10 +83,18 @@ func (c *conn) exit(l *limit) {
 // left is called when the caller has ended its side.
 func (c *conn) left() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.gone = true
-	if c.cancel != nil {
-		c.cancel()
+	c.mu.Unlock()
+	c.giveUp()
+}
+
+// giveUp ends the context of the request under way.
+func (c *conn) giveUp() {
+	c.mu.Lock()
+	under := c.under
+	c.mu.Unlock()
+	if under != nil {
+		under.Cancel()
 	}
 }
 
@@ -116,24 +124,29 @@ func (c *conn) serve() {
 		c.s.drop(c)
 	}()
 	for keep := true; keep; {
-		h, p, err := c.readHead()
-		switch {
-		case err != nil:
+		text, p, err := c.readHead()
+		if err != nil {
 			return
-		case p != nil:
+		}
+		var w *response
+		if p == nil {
+			w = c.s.response(c)
+			p = w.req.parse(text)
+		}
+		if p != nil {
 			c.refuse(p)
 			c.linger()
 			return
 		}
-		keep = c.answer(&h)
+		keep = c.answer(w)
 	}
 }
 
 // readHead waits for a request and reads its head. The error says only that there is none.
-func (c *conn) readHead() (h head, p *Problem, err error) {
+func (c *conn) readHead() (text string, p *Problem, err error) {
 	if c.r == c.w {
 		if err := c.awaitRequest(); err != nil {
-			return h, nil, err
+			return "", nil, err
 		}
 	}
 	limit := time.Time{}
@@ -143,19 +156,18 @@ func (c *conn) readHead() (h head, p *Problem, err error) {
 		c.scanned = c.w - c.r
 		switch {
 		case p != nil:
-			return h, p, nil
+			return "", p, nil
 		case n > c.s.maxHead(), n == 0 && c.scanned > c.s.maxHead():
-			return h, problem(http.StatusRequestHeaderFieldsTooLarge, "head_too_large", "The request's head is too large; send fewer or shorter fields."), nil
+			return "", problem(http.StatusRequestHeaderFieldsTooLarge, "head_too_large", "The request's head is too large; send fewer or shorter fields."), nil
 		case n > 0:
 			text := string(c.buffered()[:n])
 			c.consume(n)
 			c.scanned, c.served = 0, true
-			h, p = parseHead(text)
-			return h, p, nil
+			return text, nil, nil
 		case c.scanned > 0 && !isToken(c.in[c.r]) && string(c.buffered()) != "\r":
-			return h, bad("bad_method", "This is no HTTP/1.1 request: it must begin with a method. TLS is spoken on another port, if at all."), nil
+			return "", bad("bad_method", "This is no HTTP/1.1 request: it must begin with a method. TLS is spoken on another port, if at all."), nil
 		case late:
-			return h, problem(http.StatusRequestTimeout, "slow_head", "The request's head did not arrive in time; send it at once."), nil
+			return "", problem(http.StatusRequestTimeout, "slow_head", "The request's head did not arrive in time; send it at once."), nil
 		}
 		if limit.IsZero() && c.s.ReadHeaderTimeout > 0 && c.served {
 			limit = time.Now().Add(c.s.ReadHeaderTimeout)
@@ -165,7 +177,7 @@ func (c *conn) readHead() (h head, p *Problem, err error) {
 		err := c.fill()
 		c.exit(&c.read)
 		if late = errors.Is(err, os.ErrDeadlineExceeded) && c.r < c.w; err != nil && !late {
-			return h, nil, err
+			return "", nil, err
 		}
 	}
 }
@@ -230,11 +242,15 @@ func (c *conn) arrived() bool {
 }
 
 // answer has the handler answer a request, and reports whether the connection can take the next one.
-func (c *conn) answer(h *head) (keep bool) {
-	w := &response{c: c, close: h.close, minor: h.minor, head: h.method == http.MethodHead, header: http.Header{}}
-	w.body = body{w: w, left: h.length, chunked: h.chunked}
-	r := http.Request{Method: h.method, URL: h.url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: h.minor, Header: h.header,
-		Host: h.host, ContentLength: h.length, RemoteAddr: c.remote, RequestURI: h.target, Body: http.NoBody, Close: h.close}
+func (c *conn) answer(w *response) (keep bool) {
+	h := &w.req
+	w.minor, w.head, w.close = h.minor, h.method == http.MethodHead, h.close
+	w.body.w, w.body.left, w.body.chunked = w, h.length, h.chunked
+	ctx := NewContext(c.ctx)
+	defer ctx.Cancel()
+	r := (&http.Request{}).WithContext(ctx)
+	r.Method, r.URL, r.Proto, r.ProtoMajor, r.ProtoMinor, r.Header = h.method, &h.url, "HTTP/1.1", 1, h.minor, h.header
+	r.Host, r.ContentLength, r.RemoteAddr, r.RequestURI, r.Body, r.Close = h.host, h.length, c.remote, h.target, http.NoBody, h.close
 	if h.minor == 0 {
 		r.Proto = "HTTP/1.0"
 	}
@@ -247,39 +263,40 @@ func (c *conn) answer(h *head) (keep bool) {
 	} else {
 		w.body.done = true
 	}
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
 	c.mu.Lock()
-	c.cancel = cancel
+	c.under = ctx
 	c.read.want, c.write.want = time.Time{}, time.Time{}
-	if c.gone {
-		cancel()
-	}
+	gone := c.gone
 	c.mu.Unlock()
-	q := r.WithContext(ctx)
-	whole := c.call(func() { c.s.Handler.ServeHTTP(w, q) })
+	if gone {
+		ctx.Cancel()
+	}
+	whole := c.call(w, r)
 	c.mu.Lock()
-	c.cancel = nil
+	c.under = nil
 	c.mu.Unlock()
 	if !whole {
 		w.abandon()
 		return false
 	}
-	return w.finish()
+	keep = w.finish()
+	c.s.done(w)
+	return keep
 }
 
-// call runs a handler; false means that it gave the answer up.
-func (c *conn) call(handler func()) (whole bool) {
-	defer func() {
-		if caught := recover(); caught != nil {
-			if err, ok := caught.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				// The value of a panic may hold anything, so only its place is told.
-				c.s.logger().Error("panic in a handler", "stack", string(debug.Stack()))
-			}
-		}
-	}()
-	handler()
+// call runs the handler; false means that it gave the answer up.
+func (c *conn) call(w http.ResponseWriter, r *http.Request) (whole bool) {
+	defer c.caught()
+	c.s.Handler.ServeHTTP(w, r)
 	return true
+}
+
+// caught ends a panic. The value of one may hold anything, so only its place is told.
+func (c *conn) caught() {
+	caught := recover()
+	if err, ok := caught.(error); caught != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
+		c.s.logger().Error("panic in a handler", "stack", string(debug.Stack()))
+	}
 }
 
 // linger ends a connection on which the caller may still be sending. What it sends is read for a while, because a
@@ -306,15 +323,21 @@ func (c *conn) linger() {
 func (c *conn) refuse(p *Problem) {
 	p.Remote = c.remote
 	w := &response{c: c, close: true, minor: 1, header: http.Header{}}
-	w.body = body{w: w, done: true}
+	w.body.w, w.body.done = w, true
 	c.setLimit(&c.write, time.Now().Add(drainWithin))
 	answer := c.s.BadRequest
 	if answer == nil {
 		answer = plainRefusal
 	}
-	if c.call(func() { answer(w, p) }) {
+	if c.told(answer, w, p) {
 		w.finish()
 	}
+}
+
+func (c *conn) told(answer func(http.ResponseWriter, *Problem), w http.ResponseWriter, p *Problem) (whole bool) {
+	defer c.caught()
+	answer(w, p)
+	return true
 }
 
 func plainRefusal(w http.ResponseWriter, p *Problem) {

@@ -34,12 +34,15 @@ const maxInfos = 16
 
 // exchange is one request and its response on a connection to the engine; it is the response's body too.
 type exchange struct {
-	c   *Client
-	e   *engineConn
-	u   *upload
-	ctx context.Context //nolint:containedctx // the body of a response lives in its request's context
-	// stop takes the connection from the context's hands.
-	stop func() bool
+	c    *Client
+	e    *engineConn
+	u    upload
+	resp http.Response
+	// room is for the values of the response's fields.
+	room [8]string
+	ctx  context.Context //nolint:containedctx // the body of a response lives in its request's context
+	// unhook takes the connection from the hands of a context that is not ours.
+	unhook func() bool
 	// over: the connection was given back or closed.
 	over atomic.Bool
 	// reusable: another request may follow on the connection.
@@ -55,8 +58,30 @@ type exchange struct {
 	timed atomic.Bool
 }
 
-// abort closes the connection because the context has ended: what waits for it fails.
-func (x *exchange) abort() { _ = x.e.nc.Close() }
+// start takes a connection, which is closed when the context ends: what waits for it fails.
+func (x *exchange) start(e *engineConn) {
+	x.e = e
+	x.over.Store(false)
+	ours, ok := x.ctx.(*Context)
+	if !ok {
+		x.unhook = context.AfterFunc(x.ctx, func() { _ = e.nc.Close() })
+		return
+	}
+	if !ours.add(x) {
+		_ = e.nc.Close()
+	}
+}
+
+// contextEnded implements ender.
+func (x *exchange) contextEnded(error) { _ = x.e.nc.Close() }
+
+// stop takes the connection from the context's hands; false when that has ended.
+func (x *exchange) stop() bool {
+	if ours, ok := x.ctx.(*Context); ok {
+		return ours.remove(x)
+	}
+	return x.unhook()
+}
 
 // shut closes the connection.
 func (x *exchange) shut() {
@@ -68,10 +93,9 @@ func (x *exchange) shut() {
 
 // receive waits for the response's head. sendErr is how the sending failed, if it did: an engine that refuses a body may
 // close before it has read it, and its answer says more than our error.
-func (x *exchange) receive(req *http.Request, u *upload, sendErr error) (*http.Response, error) {
-	x.u = u
+func (x *exchange) receive(req *http.Request, sendErr error) (*http.Response, error) {
 	if sendErr != nil {
-		u.end()
+		x.u.end()
 		if cause := new(bodyError); errors.As(sendErr, &cause) {
 			return nil, sendErr
 		}
@@ -94,8 +118,8 @@ func (x *exchange) readHead(req *http.Request) (*http.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		resp, err := parseResponse(text)
-		if err != nil {
+		resp := &x.resp
+		if err := parseResponse(text, resp, x.room[:]); err != nil {
 			return nil, err
 		}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -145,31 +169,31 @@ func (e *malformedError) Error() string { return "malformed response: " + e.what
 
 func malformed(what string) error { return &malformedError{what} }
 
-// parseResponse parses a whole head.
-func parseResponse(text string) (*http.Response, error) {
+// parseResponse parses a whole head into resp. room is where the values of its fields go, as far as it reaches.
+func parseResponse(text string, resp *http.Response, room []string) error {
 	end := strings.Index(text, "\r\n")
 	line := text[:max(end, 0)]
 	const start = "HTTP/1.x 200"
 	if len(line) < len(start) || !strings.HasPrefix(line, "HTTP/1.") || line[7] != '0' && line[7] != '1' || line[8] != ' ' ||
 		len(line) > len(start) && line[len(start)] != ' ' || !allText(line) {
-		return nil, malformed("status line")
+		return malformed("status line")
 	}
-	resp := &http.Response{Proto: line[:8], ProtoMajor: 1, ProtoMinor: int(line[7] - '0'), Status: line[9:]}
+	*resp = http.Response{Proto: line[:8], ProtoMajor: 1, ProtoMinor: int(line[7] - '0'), Status: line[9:]}
 	for _, c := range []byte(line[9:12]) {
 		if c < '0' || c > '9' {
-			return nil, malformed("status line")
+			return malformed("status line")
 		}
 		resp.StatusCode = 10*resp.StatusCode + int(c-'0')
 	}
 	if resp.StatusCode < 100 {
-		return nil, malformed("status line")
+		return malformed("status line")
 	}
-	h, p := fields(text[end+2:])
+	h, p := fields(text[end+2:], nil, room)
 	if p != nil {
-		return nil, malformed(p.Code)
+		return malformed(p.Code)
 	}
 	resp.Header = h
-	return resp, nil
+	return nil
 }
 
 // begin finds out how the body ends.

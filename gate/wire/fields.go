@@ -30,14 +30,20 @@ func headEnd(b []byte, from int) (int, *Problem) {
 	}
 }
 
-// fields parses header lines: each ends with CR LF, the last one is empty.
-func fields(s string) (http.Header, *Problem) {
+// fields parses header lines: each ends with CR LF, the last one is empty. They go into h, which is empty, nil for a new
+// one; room is for the values, as far as it reaches, and belongs to h from then on.
+func fields(s string, h http.Header, room []string) (http.Header, *Problem) {
 	n := strings.Count(s, "\r\n") - 1
 	if n > maxFields {
 		return nil, problem(http.StatusRequestHeaderFieldsTooLarge, "too_many_fields", "The head has too many fields; send at most 512.")
 	}
-	h := make(http.Header, n)
-	values := make([]string, max(n, 0))
+	if h == nil {
+		h = make(http.Header, n)
+	}
+	values := room
+	if n > len(room) {
+		values = make([]string, n)
+	}
 	for s != "\r\n" {
 		end := strings.Index(s, "\r\n")
 		if end < 0 {

@@ -9,8 +9,10 @@ import (
 // head is a request's head, parsed.
 type head struct {
 	method, target, host string
-	url                  *url.URL
+	url                  url.URL
 	header               http.Header
+	// room is for the values of the header's fields.
+	room [16]string
 	// minor is the minor version of HTTP/1.
 	minor int
 	// length is the body's, -1 when it is chunked, 0 when there is none.
@@ -22,27 +24,26 @@ type head struct {
 	close bool
 }
 
-// parseHead parses a whole head, the empty line included.
-func parseHead(s string) (head, *Problem) {
-	var h head
+// parse parses a whole head, the empty line included. The zero head may have a header, which is empty, to be used.
+func (h *head) parse(s string) *Problem {
 	line, rest, ok := strings.Cut(s, "\r\n")
 	if !ok {
-		return h, bad("bad_request_line", "The request line is cut off.")
+		return bad("bad_request_line", "The request line is cut off.")
 	}
 	if p := h.requestLine(line); p != nil {
-		return h, p
+		return p
 	}
 	var p *Problem
-	if h.header, p = fields(rest); p != nil {
-		return h, p
+	if h.header, p = fields(rest, h.header, h.room[:]); p != nil {
+		return p
 	}
 	if p := h.checkHost(); p != nil {
-		return h, p
+		return p
 	}
 	if p := h.framing(); p != nil {
-		return h, p
+		return p
 	}
-	return h, h.options()
+	return h.options()
 }
 
 func (h *head) requestLine(line string) *Problem {
@@ -82,7 +83,7 @@ func (h *head) parseTarget() *Problem {
 	case h.method == http.MethodConnect:
 		return bad("connect", "This is not a proxy: CONNECT is not served.")
 	case t == "*" && h.method == http.MethodOptions:
-		h.url = &url.URL{Path: "*"}
+		h.url = url.URL{Path: "*"}
 		return nil
 	case t[0] != '/':
 		return bad("absolute_target", "This is not a proxy: the request line must have a path that begins with a slash, the server's name belongs into Host.")
@@ -93,7 +94,7 @@ func (h *head) parseTarget() *Problem {
 			return h.parseEscaped()
 		}
 	}
-	h.url = &url.URL{Path: path, RawQuery: query, ForceQuery: asked && query == ""}
+	h.url = url.URL{Path: path, RawQuery: query, ForceQuery: asked && query == ""}
 	return nil
 }
 
@@ -102,7 +103,7 @@ func (h *head) parseEscaped() (p *Problem) {
 	if err != nil {
 		return bad("bad_target", "The path is not a valid one; percent-encode what is not a letter, digit or one of -._~/.")
 	}
-	h.url = u
+	h.url = *u
 	return nil
 }
 

@@ -55,6 +55,7 @@ const (
 // response is one answer on its way.
 type response struct {
 	c    *conn
+	req  head
 	body body
 	// expect: the caller waits for 100 Continue.
 	expect atomic.Bool
@@ -73,6 +74,33 @@ type response struct {
 	out, held []byte
 	typed     bool
 	err       error
+}
+
+// maxKept is the number of fields up to which a header is used again.
+const maxKept = 32
+
+// response returns an empty one for a request on c.
+func (s *Server) response(c *conn) *response {
+	w, ok := s.responses.Get().(*response)
+	if !ok {
+		w = &response{header: http.Header{}}
+		w.req.header = http.Header{}
+	}
+	w.c = c
+	return w
+}
+
+// done leaves one that has been sent to the next request. Its handler has returned.
+func (s *Server) done(w *response) {
+	if len(w.header) > maxKept || len(w.req.header) > maxKept {
+		return
+	}
+	ours, theirs := w.header, w.req.header
+	clear(ours)
+	clear(theirs)
+	*w = response{header: ours}
+	w.req.header = theirs
+	s.responses.Put(w)
 }
 
 // Header implements http.ResponseWriter.
@@ -385,11 +413,7 @@ func (w *response) empty() {
 func (w *response) broken(err error) error {
 	w.err = err
 	w.empty()
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
-	if w.c.cancel != nil {
-		w.c.cancel()
-	}
+	w.c.giveUp()
 	return err
 }
 

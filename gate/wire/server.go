@@ -25,6 +25,9 @@ const (
 // Server serves HTTP/1.1 on plain listeners. Its fields must not change once Serve was called. The zero value of a
 // limit means its default or, for times, no limit.
 //
+// Neither request nor writer, nor the maps in them, may be used once the handler has returned: the next request uses them.
+// Only the request's context and the strings may be kept.
+//
 // The http.ResponseWriter it gives to handlers has Flush, FlushError, WriteString, what http.ResponseController needs
 // for deadlines and full duplex, and the methods of Conn.
 type Server struct {
@@ -43,9 +46,11 @@ type Server struct {
 	// is closed afterwards. nil answers with a JSON object.
 	BadRequest func(w http.ResponseWriter, p *Problem)
 
-	bufs    buffers
-	date    atomic.Pointer[dateLine]
-	closing atomic.Bool
+	bufs buffers
+	// responses are what requests that were answered leave to the next.
+	responses sync.Pool
+	date      atomic.Pointer[dateLine]
+	closing   atomic.Bool
 
 	mu        sync.Mutex
 	watch     *watcher

@@ -36,8 +36,8 @@ type bodyError struct{ error }
 // Unwrap gives the cause.
 func (e *bodyError) Unwrap() error { return e.error }
 
-func newUpload(c *Client, req *http.Request) *upload {
-	u := &upload{c: c, req: req, left: req.ContentLength, buf: c.bufs.get()[:0]}
+func (u *upload) init(c *Client, req *http.Request) {
+	u.c, u.req, u.left, u.buf = c, req, req.ContentLength, c.bufs.get()[:0]
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
 		u.left, u.read = 0, true
@@ -46,7 +46,6 @@ func newUpload(c *Client, req *http.Request) *upload {
 	default:
 		u.body = req.Body
 	}
-	return u
 }
 
 // end lets go of the request's body and the buffer.
