@@ -88,6 +88,7 @@ func (s *Supervisor) showAdopted(l *life) {
 	s.update(func(st *Status) {
 		st.State, st.Phase, st.Text = Loading, seen.phases[len(seen.phases)-1].Name, "adopted the engine of an earlier admitd"
 		st.Started, st.PID, st.Command, st.Address = l.began, pid, sp.shown, sp.address
+		st.Adopted = true
 		st.Slots, st.Model, st.Phases = sp.slots, sp.names[0], seen.phases
 	})
 }

@@ -157,7 +157,7 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 	began := s.now()
 	s.update(func(st *Status) {
 		st.State, st.Text, st.Started = Starting, "launching the engine", began
-		st.PID, st.Phase, st.Phases, st.RestartAt, st.GaveUp = 0, "", nil, time.Time{}, false
+		st.PID, st.Adopted, st.Phase, st.Phases, st.RestartAt, st.GaveUp = 0, false, "", nil, time.Time{}, false
 		st.Restarts = s.launches - 1
 	})
 	if err := s.beforeLaunch(ctx); err != nil {

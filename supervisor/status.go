@@ -77,6 +77,8 @@ type Status struct {
 	// Started is when the process was launched; ReadyAt when it last became ready.
 	Started time.Time `json:"started"`
 	ReadyAt time.Time `json:"ready_at"`
+	// Adopted is true for an engine that an earlier admitd launched.
+	Adopted bool `json:"adopted,omitempty"`
 	// Restarts counts launches after the first one of this supervisor.
 	Restarts int `json:"restarts"`
 	// RestartAt is when the next launch is due while waiting after a crash; zero otherwise.

@@ -81,7 +81,11 @@ func printPool(w io.Writer, now time.Time, p api.PoolStatus) {
 	fmt.Fprintf(w, "model\t%s\n", p.Model)
 	fmt.Fprintf(w, "engine\t%s %s, %s for %s: %s\n", kind, p.Engine.Version, p.Engine.State, since(now, p.Engine.Since), p.Engine.Text)
 	if p.Engine.State == supervisor.Ready {
-		fmt.Fprintf(w, "\tpid %d, %s, restarts %d, context %s tokens, KV %s tokens\n", p.Engine.PID, p.Engine.Address, p.Engine.Restarts,
+		process := "no process of ours"
+		if p.Engine.PID != 0 {
+			process = fmt.Sprintf("pid %d", p.Engine.PID)
+		}
+		fmt.Fprintf(w, "\t%s, %s, restarts %d, context %s tokens, KV %s tokens\n", process, p.Engine.Address, p.Engine.Restarts,
 			known(p.Engine.MaxModelLen), known(p.Engine.KVCapacityTokens))
 	}
 	fmt.Fprintf(w, "policy\t%s@%s (%s, %s ago)\n", p.Policy.Name, p.Policy.Rev, p.Policy.Source, since(now, p.Policy.At))

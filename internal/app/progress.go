@@ -138,7 +138,11 @@ func (r *reporter) readyText(st supervisor.Status) string {
 		fmt.Fprintf(&b, ", pid %d", st.PID)
 	}
 	if d := st.ReadyAt.Sub(st.Started); !st.Started.IsZero() && d > 0 {
-		fmt.Fprintf(&b, ", loaded in %s", seconds(d))
+		if st.Adopted {
+			fmt.Fprintf(&b, ", adopted; it was launched %s before", seconds(d))
+		} else {
+			fmt.Fprintf(&b, ", loaded in %s", seconds(d))
+		}
 	}
 	fmt.Fprintf(&b, ")\ndashboard: %s/", webAddress(r.admin))
 	return b.String()

@@ -80,6 +80,15 @@ dashboard: http://127.0.0.1:8081/
 `)
 }
 
+func TestAnAdoptedEngineIsNotSaidToHaveLoadedAllTheTime(t *testing.T) {
+	v := readyView(30*time.Second, true, "")
+	v.engine.Adopted = true
+	sameLines(t, told(nil, v), `
+ready: m on http://127.0.0.1:8080/v1 (engine vllm 0.32.0, pid 42, adopted; it was launched 30s before)
+dashboard: http://127.0.0.1:8081/
+`)
+}
+
 func TestTerminalProgressRepaintsOneLine(t *testing.T) {
 	wide := func() int { return 200 }
 	v := loadingView("weights", time.Second, 5*time.Second, 8*time.Second)
