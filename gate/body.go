@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func (a *arrival) readKnown(n int64) *refusal {
 	}
 	a.body = buf
 	// Reading up to the end is what makes net/http watch for the caller going away.
-	_, _ = a.r.Body.Read(make([]byte, 1))
+	_, _ = a.r.Body.Read(a.more[:])
 	return nil
 }
 
@@ -183,6 +184,9 @@ type payload struct {
 	mu   sync.Mutex
 	data []byte
 	sent bool
+	// url and first are the request's that carries it.
+	url   url.URL
+	first payloadReader
 }
 
 // open returns a reader from the start; net/http calls it again only for a connection on which nothing was written.

@@ -107,7 +107,7 @@ func (f *flow) noteEngineError() {
 // engineFull refuses a request that the engine's own queue had no room for: in the caller's shape, and with a time to
 // come back, which engines do not give.
 func (f *flow) engineFull() {
-	f.cancel()
+	f.ctx.Cancel()
 	f.closeFilter()
 	f.a.out.result.Ending, f.a.out.err = dialect.EndRefused, "the engine's queue was full"
 	f.a.reject(reason.EngineFull, "", engineFullWait)
@@ -123,7 +123,7 @@ const deniedMessage = "The engine did not accept admitd's own key; your key is n
 
 // engineDenied answers for an engine that refused admitd's key.
 func (f *flow) engineDenied(status int) {
-	f.cancel()
+	f.ctx.Cancel()
 	f.closeFilter()
 	f.noteDenied(status)
 	f.a.reject(reason.EngineDown, deniedMessage, longWait)
@@ -148,7 +148,7 @@ func (f *flow) convert(ev dialect.FirstEvent) {
 		f.engineDenied(ev.Code)
 		return
 	}
-	f.cancel()
+	f.ctx.Cancel()
 	f.closeFilter()
 	a := f.a
 	status := ev.Code

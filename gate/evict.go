@@ -7,6 +7,7 @@ import (
 	"admitd/gate/admission"
 	"admitd/gate/dialect"
 	"admitd/gate/reason"
+	"admitd/gate/wire"
 )
 
 // flights are the requests at the engine, so that one of them can be ended from outside.
@@ -19,14 +20,21 @@ type flights struct {
 type flight struct {
 	mu      sync.Mutex
 	evicted bool
-	cancel  context.CancelFunc
+	// ctx is that of the request at the engine.
+	ctx wire.Context
+}
+
+func newFlight(parent context.Context) *flight {
+	f := &flight{}
+	f.ctx.Begin(parent)
+	return f
 }
 
 func (f *flight) evict() {
 	f.mu.Lock()
 	f.evicted = true
 	f.mu.Unlock()
-	f.cancel()
+	f.ctx.Cancel()
 }
 
 // wasEvicted also holds for an arrival that never took off.
@@ -39,15 +47,13 @@ func (f *flight) wasEvicted() bool {
 	return f.evicted
 }
 
-func (l *flights) add(id admission.ID, cancel context.CancelFunc) *flight {
-	f := &flight{cancel: cancel}
+func (l *flights) add(id admission.ID, f *flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.list == nil {
 		l.list = map[admission.ID]*flight{}
 	}
 	l.list[id] = f
-	return f
 }
 
 func (l *flights) remove(id admission.ID) {

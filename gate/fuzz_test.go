@@ -27,7 +27,7 @@ func FuzzHeaders(f *testing.F) {
 				named = append(named, strings.ToLower(strings.TrimSpace(n)))
 			}
 		}
-		up, down := upstreamHeader(in, "ours"), http.Header{}
+		up, down := upstreamHeader(http.Header{}, in, "ours"), http.Header{}
 		downstreamHeader(down, in, true)
 		ours := []string{"x-request-id", "accept-encoding", "user-agent"}
 		for name := range up {

@@ -38,9 +38,8 @@ func nameSet(lists ...[]string) map[string]bool {
 	return set
 }
 
-// upstreamHeader is what the engine gets of the caller's headers. The values are shared with in.
-func upstreamHeader(in http.Header, id string) http.Header {
-	h := make(http.Header, len(in)+3)
+// upstreamHeader puts into h what the engine gets of the caller's headers. The values are shared with in.
+func upstreamHeader(h, in http.Header, id string) http.Header {
 	passOn(h, in, notUp)
 	// One list for three values: "identity" because the relay reads what passes, "" so that nobody adds a User-Agent.
 	own := []string{id, "identity", ""}
@@ -68,21 +67,24 @@ func passOn(to, from http.Header, not map[string]bool) {
 func admitdName(name string) bool { return len(name) >= 9 && strings.EqualFold(name[:9], "x-admitd-") }
 
 // upstreamRequest is the caller's request as the engine gets it: raw path and query unchanged.
-func (a *arrival) upstreamRequest(ctx context.Context, p *payload) *http.Request {
-	u := &url.URL{Scheme: "http", Host: "engine", Path: a.r.URL.Path, RawPath: a.r.URL.RawPath,
+func (a *arrival) upstreamRequest(ctx context.Context, p *payload, h http.Header) *http.Request {
+	p.url = url.URL{Scheme: "http", Host: "engine", Path: a.r.URL.Path, RawPath: a.r.URL.RawPath,
 		RawQuery: a.r.URL.RawQuery, ForceQuery: a.r.URL.ForceQuery}
-	req := http.Request{Method: a.r.Method, URL: u, Host: "engine", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: upstreamHeader(a.r.Header, a.id), ContentLength: int64(len(p.data))}
+	// The copy that this makes is the request.
+	req := (&http.Request{}).WithContext(ctx)
+	req.Method, req.URL, req.Host, req.Proto, req.ProtoMajor, req.ProtoMinor = a.r.Method, &p.url, "engine", "HTTP/1.1", 1, 1
+	req.Header, req.ContentLength = upstreamHeader(h, a.r.Header, a.id), int64(len(p.data))
 	if req.ContentLength == 0 {
 		p.sent = true
 		req.Body = http.NoBody
 	} else {
-		req.Body, _ = p.open()
+		p.first.p = p
+		req.Body = &p.first
 		// With GetBody net/http itself takes a fresh connection when a reused one turns out to be dead before a single
 		// byte was written to it; in any other case the error comes back to us and nothing is sent again.
 		req.GetBody = p.open
 	}
-	return req.WithContext(ctx)
+	return req
 }
 
 // downstreamHeader passes on the engine's response headers. Their Content-Length stays unless the body may change.

@@ -1,9 +1,12 @@
 package gate
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"admitd/gate/admission"
+	"admitd/gate/dialect"
 	"admitd/gate/journal"
 	"admitd/gate/reason"
 )
@@ -27,6 +30,24 @@ type metrics struct {
 	outcomes  *prometheus.CounterVec
 	estimate  prometheus.Histogram
 	classes   map[string]bool
+	// admitted and whole are the series that nearly every request counts in, by class: looking one up costs more than
+	// counting. They are made when they are first needed, so that a scrape shows no class that nobody used.
+	admitted, whole map[string]*series
+}
+
+// series is a counter that exists once something was counted.
+type series struct {
+	c atomic.Pointer[prometheus.Counter]
+}
+
+func (s *series) inc(v *prometheus.CounterVec, labels ...string) {
+	if c := s.c.Load(); c != nil {
+		(*c).Inc()
+		return
+	}
+	c := v.WithLabelValues(labels...)
+	c.Inc()
+	s.c.Store(&c)
 }
 
 func newMetrics(reg prometheus.Registerer, pools []*Pool, classes map[string]SLO) (*metrics, error) {
@@ -47,10 +68,14 @@ func newMetrics(reg prometheus.Registerer, pools []*Pool, classes map[string]SLO
 		estimate: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "admitd_estimate_error_ratio",
 			Help:    "Estimated prompt tokens over the engine's own count; 1 is exact.",
 			Buckets: []float64{0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.25, 1.5, 2, 4, 8}}),
-		classes: map[string]bool{noneLabel: true, helperLabel: true},
+		classes:  map[string]bool{noneLabel: true, helperLabel: true},
+		admitted: map[string]*series{}, whole: map[string]*series{},
 	}
 	for c := range classes {
 		m.classes[c] = true
+	}
+	for c := range m.classes {
+		m.admitted[c], m.whole[c] = &series{}, &series{}
 	}
 	if reg == nil {
 		return m, nil
@@ -95,17 +120,25 @@ func (m *metrics) class(name string) string {
 }
 
 func (m *metrics) decided(d *journal.Decision) {
+	m.deciding.Observe(float64(d.DecideUS) / 1e6)
+	if s := m.admitted[d.Class]; s != nil && d.Verdict == reason.VerdictAdmit && d.Reason == reason.OK {
+		s.inc(m.decisions, d.Verdict, string(d.Reason), d.Class)
+		return
+	}
 	code := string(d.Reason)
 	if _, ok := reason.Lookup(d.Reason); !ok {
 		code = otherLabel
 	}
 	m.decisions.WithLabelValues(d.Verdict, code, m.class(d.Class)).Inc()
-	m.deciding.Observe(float64(d.DecideUS) / 1e6)
 }
 
 func (m *metrics) ended(o *journal.Outcome, class string) {
 	class = m.class(class)
-	m.outcomes.WithLabelValues(o.Ending, class).Inc()
+	if s := m.whole[class]; s != nil && o.Ending == string(dialect.EndWhole) {
+		s.inc(m.outcomes, o.Ending, class)
+	} else {
+		m.outcomes.WithLabelValues(o.Ending, class).Inc()
+	}
 	if o.TTFTMS != nil {
 		m.ttft.WithLabelValues(class).Observe(*o.TTFTMS / 1000)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"admitd/gate/wire"
 )
 
 const (
@@ -49,8 +51,8 @@ type outlet struct {
 	unsent func() (int, bool)
 	// eager flushes after everything that is put: for streams.
 	eager bool
-	// onFail is called once, when nothing can be written any more; it must not wait. nil is nothing.
-	onFail func()
+	// ctx ends when nothing can be written any more; nil is nobody.
+	ctx *wire.Context
 
 	started bool
 	// The channels are made with the first goroutine. space tells that there may be room again.
@@ -74,8 +76,8 @@ type outlet struct {
 	watch   watch
 }
 
-func (o *outlet) init(w *writer, shared *budget, stall time.Duration, unsent func() (int, bool)) {
-	o.w, o.shared, o.stall, o.unsent = w, shared, stall, unsent
+func (o *outlet) init(w *writer, shared *budget, stall time.Duration, ctx *wire.Context) {
+	o.w, o.shared, o.stall, o.ctx = w, shared, stall, ctx
 	o.now, _ = w.ResponseWriter.(nowWriter)
 }
 
@@ -144,6 +146,9 @@ func (o *outlet) spawn() {
 	if o.wake == nil {
 		o.wake, o.space = make(chan struct{}, 1), make(chan struct{}, 1)
 		o.rc = http.NewResponseController(o.w)
+		if o.ctx != nil && o.unsent == nil {
+			o.unsent = unsentOf(o.ctx)
+		}
 	}
 	o.running, o.done = true, make(chan struct{})
 	go o.run()
@@ -219,8 +224,8 @@ func (o *outlet) fail(err error) {
 	o.err = err
 	o.shared.give(o.held)
 	o.held, o.queue, o.spare = 0, nil, nil
-	if o.onFail != nil {
-		o.onFail()
+	if o.ctx != nil {
+		o.ctx.Cancel()
 	}
 }
 

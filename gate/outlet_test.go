@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"admitd/gate/wire"
 )
 
 // slowCaller takes a write after a delay, and none at all when the delay is 0, until its deadline cuts it off.
@@ -47,7 +49,8 @@ func (s *slowCaller) SetWriteDeadline(t time.Time) error {
 
 func newOutlet(w http.ResponseWriter, shared *budget, stall time.Duration, unsent func() (int, bool)) *outlet {
 	o := &outlet{}
-	o.init(&writer{ResponseWriter: w}, shared, stall, unsent)
+	o.init(&writer{ResponseWriter: w}, shared, stall, nil)
+	o.unsent = unsent
 	return o
 }
 
@@ -94,11 +97,11 @@ func TestCallerThatReadsNothingIsCutOff(t *testing.T) {
 		w := &slowCaller{cut: make(chan struct{})}
 		shared := &budget{max: 1 << 20}
 		o := newOutlet(w, shared, time.Minute, func() (int, bool) { return 4096, true })
-		failed := make(chan struct{})
-		o.onFail = func() { close(failed) }
+		o.ctx = wire.NewContext(t.Context())
+		defer o.ctx.Cancel()
 		o.start(true, nil)
 		o.put([]byte("hello"))
-		<-failed
+		<-o.ctx.Done()
 		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
 			t.Errorf("cut off after %s", took)
 		}

@@ -1,7 +1,8 @@
 package gate
 
 import (
-	"fmt"
+	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"slices"
 	"time"
@@ -23,6 +24,16 @@ func (a *arrival) journal() *journal.Journal {
 	return a.s.o.Pools[0].Journal
 }
 
+// judged is a decision with what explains it, made in one piece: there is one for every request, and thousands are kept.
+type judged struct {
+	journal.Decision
+	late    journal.Late
+	verdict admission.Verdict
+	// snap is the scrape that the judges saw, at when they did.
+	snap *signals.Snapshot
+	at   time.Time
+}
+
 // record writes the arrival's one decision. A second call does nothing.
 func (a *arrival) record(verdict string, code reason.Code, message string, status int, retryAfter time.Duration) {
 	if a.decided {
@@ -30,11 +41,15 @@ func (a *arrival) record(verdict string, code reason.Code, message string, statu
 	}
 	a.decided = true
 	now := a.s.now()
-	d := a.decision()
+	if a.judged == nil {
+		a.judged = &judged{}
+	}
+	d := &a.judged.Decision
+	a.describe(d)
 	d.Verdict, d.Reason, d.Message, d.Status, d.RetryAfterMS = verdict, code, message, status, retryAfter.Milliseconds()
 	took := now.Sub(a.decideAt)
 	if a.verdict != nil {
-		a.addVerdict(d, now)
+		a.judged.explain(a.pool.snapshot(), now)
 		took -= a.verdict.HeldFor
 	}
 	d.DecideUS = max(took, 0).Microseconds()
@@ -42,11 +57,11 @@ func (a *arrival) record(verdict string, code reason.Code, message string, statu
 	a.journal().Append(journal.Entry{At: now, Kind: journal.KindDecision, Decision: d})
 }
 
-// decision says what is known of the arrival itself: sizes, hashes and words of our own, never what it said.
-func (a *arrival) decision() *journal.Decision {
+// describe says what is known of the arrival itself: sizes, hashes and words of our own, never what it said.
+func (a *arrival) describe(d *journal.Decision) {
 	f := &a.facts
-	d := &journal.Decision{ID: a.id, Path: a.ep.Path, Stream: f.Stream, Tenant: a.grant.Tenant, KeyID: a.grant.KeyID, Class: a.class,
-		SessionSource: f.Session.Source, Attempt: f.Attempt, OutputCap: f.OutputCap, Sequences: f.Sequences, BodyBytes: f.BodyBytes}
+	d.ID, d.Path, d.Stream, d.Tenant, d.KeyID, d.Class = a.id, a.ep.Path, f.Stream, a.grant.Tenant, a.grant.KeyID, a.class
+	d.SessionSource, d.Attempt, d.OutputCap, d.Sequences, d.BodyBytes = f.Session.Source, f.Attempt, f.OutputCap, f.Sequences, f.BodyBytes
 	if d.Path == "" {
 		d.Path = unknownLabel
 	}
@@ -54,7 +69,7 @@ func (a *arrival) decision() *journal.Decision {
 		d.Class = helperLabel
 	}
 	if f.Session.ID != "" {
-		d.Session = fmt.Sprintf("%016x", xxhash.Sum64String(f.Session.ID))
+		d.Session = hex64(xxhash.Sum64String(f.Session.ID))
 	}
 	switch {
 	case a.pool != nil:
@@ -66,37 +81,46 @@ func (a *arrival) decision() *journal.Decision {
 		d.Model = unknownLabel
 	}
 	d.PolicyName, d.PolicyRev = a.judge()
-	return d
 }
 
-// addVerdict adds everything that the decision saw.
-func (a *arrival) addVerdict(d *journal.Decision, now time.Time) {
-	v := a.verdict
+// hex64 writes a hash with 16 digits.
+func hex64(n uint64) string {
+	var raw [8]byte
+	var text [16]byte
+	binary.BigEndian.PutUint64(raw[:], n)
+	hex.Encode(text[:], raw[:])
+	return string(text[:])
+}
+
+// explain adds everything that the decision saw; what is large is worked out afterwards, for those who ask.
+func (j *judged) explain(snap *signals.Snapshot, now time.Time) {
+	d, v := &j.Decision, &j.verdict
 	d.PromptTokens, d.OutputTokens, d.ReservedTokens = v.PromptTokens, v.OutputTokens, v.ReservedTokens
 	d.HeldMS = v.HeldFor.Milliseconds()
 	d.Ticket = v.Ticket != ""
 	d.SnapshotSeq = v.SnapshotSeq
 	d.Ledger = admission.ViewOf(v.State)
-	d.Late = late(v, a.pool.snapshot(), now)
+	if j.snap, j.at = snap, v.State.Now; j.at.IsZero() {
+		j.at = now
+	}
+	j.late.Filler = j
+	d.Late = &j.late
 }
 
-// late works out afterwards what an arrival's judges saw, for those who ask.
-func late(v *admission.Verdict, snap *signals.Snapshot, now time.Time) *journal.Late {
-	at := v.State.Now
-	if at.IsZero() {
-		at = now
+// Fill implements journal.Filler.
+func (j *judged) Fill(d *journal.Detail) {
+	why := j.verdict.Explained()
+	d.Trace, d.Counterfactual = why.Trace, why.Counterfactual
+	d.Signals = appendSignals(d.Signals, j.snap, &j.verdict, j.at)
+}
+
+// Seen implements journal.Filler. It is not Decision's own, which asks it.
+func (j *judged) Seen(n signals.Name) *float64 {
+	sig := seenBy(&j.verdict, j.snap, n, j.at)
+	if !readable(sig) {
+		return nil
 	}
-	return journal.NewLate(func(d *journal.Detail) {
-		why := v.Explained()
-		d.Trace, d.Counterfactual = why.Trace, why.Counterfactual
-		d.Signals = appendSignals(d.Signals, snap, v, at)
-	}, func(n signals.Name) *float64 {
-		sig := seenBy(v, snap, n, at)
-		if !readable(sig) {
-			return nil
-		}
-		return &sig.Value
-	})
+	return &sig.Value
 }
 
 // seenBy is a signal as the policy saw it: corrected by the ledger where that corrects it.

@@ -1,7 +1,6 @@
 package gate
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"admitd/gate/admission"
 	"admitd/gate/dialect"
 	"admitd/gate/reason"
+	"admitd/gate/wire"
 )
 
 const (
@@ -28,10 +28,12 @@ const (
 // flow is one admitted request on its way through the engine. All of it runs in the goroutine that serves the request,
 // but for what cannot wait there: see source.go for how the engine is read, outlet for how the caller is written to.
 type flow struct {
-	a      *arrival
-	ctx    context.Context
-	cancel context.CancelFunc
-	body   *payload
+	a    *arrival
+	ctx  *wire.Context
+	body *payload
+	// up is the header that the engine gets; sent: nobody reads it any more.
+	up     http.Header
+	sent   bool
 	out    outlet
 	filter dialect.Filter
 	resp   *http.Response
@@ -67,33 +69,35 @@ func (a *arrival) forward() {
 		a.reject(reason.BadRequest, "The body cannot be passed on with the model name that the engine needs; send plain JSON.", 0)
 		return
 	}
-	ctx, cancel := context.WithCancel(a.r.Context())
-	defer cancel()
+	a.flight = newFlight(a.r.Context())
+	ctx := &a.flight.ctx
+	defer ctx.Cancel()
 	if a.verdict != nil {
-		a.flight = a.pool.Admission.flights.add(admission.ID(a.id), cancel)
+		a.pool.Admission.flights.add(admission.ID(a.id), a.flight)
 		defer a.pool.Admission.flights.remove(admission.ID(a.id))
 	}
 	f, ok := a.s.flows.Get().(*flow)
 	if !ok {
-		f = &flow{}
+		f = &flow{up: http.Header{}}
 	}
-	f.a, f.ctx, f.cancel, f.body = a, ctx, cancel, &payload{data: body}
-	f.out.init(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), unsentOf(a.r.Context()))
+	f.a, f.ctx, f.body = a, ctx, &payload{data: body}
 	// A caller that cannot be written to has left.
-	f.out.onFail = cancel
+	f.out.init(a.w, a.s.ahead, max(a.s.o.WriteStall, 0), ctx)
 	// Also when something panics: nothing may write to the caller once the handler has returned.
 	through := false
 	defer func() {
 		_ = f.out.close()
-		if through && f.out.alone() {
-			*f = flow{}
+		if through && f.sent && f.out.alone() {
+			up := f.up
+			clear(up)
+			*f = flow{up: up}
 			a.s.flows.Put(f)
 		}
 	}()
 	f.rearm()
 	f.run()
 	// The engine is through with this request, whatever the caller still has to read.
-	cancel()
+	ctx.Cancel()
 	if f.body.drop() {
 		a.dropBody()
 	}
@@ -144,8 +148,8 @@ func (a *arrival) splice() ([]byte, error) {
 func (a *arrival) edits() dialect.Edits {
 	a.nameForEngine()
 	e := dialect.Edits{DropPriority: true, IncludeUsage: a.addsUsage(), RequestID: a.rid}
-	if m := a.pool.EngineModel; m != "" && a.facts.Model != "" && m != a.facts.Model {
-		e.Model = &m
+	if a.pool.EngineModel != "" && a.facts.Model != "" && a.pool.EngineModel != a.facts.Model {
+		e.Model = &a.pool.EngineModel
 	}
 	return e
 }
@@ -176,7 +180,7 @@ func (a *arrival) reject(code reason.Code, message string, after time.Duration) 
 // left ends a request whose caller went away: the engine is told by cancelling, and what it produced so far counts.
 // A response that was passed on whole stays whole; drain finds out.
 func (f *flow) left() {
-	f.cancel()
+	f.ctx.Cancel()
 	rest := f.closeFilter()
 	if f.a.flight.wasEvicted() && !gone(f.a.r.Context()) {
 		f.taken(rest)
@@ -324,15 +328,15 @@ func (f *flow) commit() {
 	f.committed, f.firstBy = true, time.Time{}
 	a := f.a
 	h := a.w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	status := http.StatusOK
 	if f.resp != nil {
-		h.Del("Content-Type")
 		downstreamHeader(h, f.resp.Header, a.addsUsage() || a.responseModel() != "")
 		status = f.resp.StatusCode
+	} else {
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	}
-	h.Set("X-Admitd-Decision", reason.VerdictAdmit)
-	h.Set("X-Admitd-Request-Id", a.id)
+	own := []string{reason.VerdictAdmit, a.id}
+	h["X-Admitd-Decision"], h["X-Admitd-Request-Id"] = own[0:1:1], own[1:2:2]
 	if a.out.events || f.kept {
 		streamHeader(h)
 	}

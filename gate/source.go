@@ -62,6 +62,8 @@ func (f *flow) run() {
 	}
 	if d, ok := h.resp.Body.(deadliner); ok {
 		defer func() { _ = h.resp.Body.Close() }()
+		// Whoever gives such a body has sent the request.
+		f.sent = true
 		if f.onHead(h.resp) {
 			f.runInline(d)
 		}
@@ -75,7 +77,7 @@ func (f *flow) run() {
 
 // awaitHead asks the engine and waits for its head. here is false when the caller left meanwhile.
 func (f *flow) awaitHead() (h head, here bool) {
-	rt, req := f.a.pool.Engine.Transport(), f.a.upstreamRequest(f.ctx, f.body)
+	rt, req := f.a.pool.Engine.Transport(), f.a.upstreamRequest(f.ctx, f.body, f.up)
 	if !f.keepsAlive() {
 		h = askEngine(rt, req)
 		return h, h.resp != nil || f.ctx.Err() == nil

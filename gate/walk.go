@@ -44,9 +44,13 @@ type arrival struct {
 	// rid is the request's name at the engine, "" when it has none; see nameForEngine.
 	rid  string
 	body []byte
+	// more takes what a body has beyond its declared length: nothing.
+	more [1]byte
 	// buffered is what this arrival has taken from the buffer budget.
 	buffered int64
-	verdict  *admission.Verdict
+	// judged is the decision as it is recorded; verdict is the one in it, nil while there is none.
+	judged  *judged
+	verdict *admission.Verdict
 	// by is the revision that judged, or would have: its name and its status codes are told together.
 	by *policyMark
 
@@ -262,7 +266,8 @@ func (s *Server) allowed(g quota.Grant, p *Pool) bool {
 // decide asks for the decision and answers the arrival unless it was admitted.
 func (a *arrival) decide() (admitted bool) {
 	v := a.pool.Admission.decide(a.r.Context(), a.question())
-	a.verdict, a.by = &v.Verdict, v.by
+	a.judged = &judged{verdict: v.Verdict}
+	a.verdict, a.by = &a.judged.verdict, v.by
 	switch v.Decision.Verdict {
 	case policy.Admit:
 		a.admitted = true

@@ -11,7 +11,9 @@ const (
 // cachedBook adds up what usage said of recent prompts and of the part of them that came from the prefix cache, in tokens.
 // Some engines' own hit counter stays 0 although prompts hit.
 type cachedBook struct {
+	// list is in the order of time; the first gone of it no longer count.
 	list           []cachedPrompt
+	gone           int
 	prompt, cached int
 }
 
@@ -32,12 +34,14 @@ func (b *cachedBook) note(now time.Time, s Settlement) {
 }
 
 func (b *cachedBook) forget(now time.Time) {
-	n := 0
-	for n < len(b.list) && (len(b.list)-n > cachedMost || now.Sub(b.list[n].at) > cachedWindow) {
-		b.prompt, b.cached = b.prompt-b.list[n].prompt, b.cached-b.list[n].cached
-		n++
+	for b.gone < len(b.list) && (len(b.list)-b.gone > cachedMost || now.Sub(b.list[b.gone].at) > cachedWindow) {
+		b.prompt, b.cached = b.prompt-b.list[b.gone].prompt, b.cached-b.list[b.gone].cached
+		b.gone++
 	}
-	b.list = append(b.list[:0], b.list[n:]...)
+	// The rest moves up only when that is no more than what went: a move for each request cost more than judging it.
+	if b.gone > 0 && b.gone >= len(b.list)-b.gone {
+		b.list, b.gone = append(b.list[:0], b.list[b.gone:]...), 0
+	}
 }
 
 // CachedShare is the part, 0 to 1, of the prompt tokens of the last minute that usage said came from the prefix cache; 0

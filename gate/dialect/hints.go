@@ -31,13 +31,13 @@ func readHints(f *Facts, h http.Header) {
 	}
 	f.Class = f.word(h, "X-Admitd-Class")
 	f.Attempt = f.count(h, "X-Stainless-Retry-Count", maxAttempt)
-	f.Ticket = f.part(h.Values("X-Admitd-Ticket"), maxTicket)
+	f.Ticket = f.part(h["X-Admitd-Ticket"], maxTicket)
 }
 
 // duration reads the first header of names that is present, in the given unit (nanoseconds of one).
 func (f *Facts) duration(h http.Header, unit float64, names ...string) time.Duration {
 	for _, name := range names {
-		text := h.Get(name)
+		text := first(h, name)
 		if text == "" {
 			continue
 		}
@@ -51,9 +51,17 @@ func (f *Facts) duration(h http.Header, unit float64, names ...string) time.Dura
 	return 0
 }
 
+// first is the first value of a header, given by its canonical name; "" when it is not there.
+func first(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
 // count reads a whole number from 0 to limit.
 func (f *Facts) count(h http.Header, name string, limit int) int {
-	text := h.Get(name)
+	text := first(h, name)
 	if text == "" {
 		return 0
 	}
@@ -67,7 +75,7 @@ func (f *Facts) count(h http.Header, name string, limit int) int {
 
 // word reads a name of letters, digits, "-", "_" and ".", at most 64 bytes.
 func (f *Facts) word(h http.Header, name string) string {
-	text := f.part(h.Values(name), 64)
+	text := f.part(h[name], 64)
 	for _, r := range text {
 		if r >= utf8.RuneSelf || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.", r) {
 			f.BadHints++

@@ -14,13 +14,6 @@ type count struct {
 	set bool
 }
 
-func (c count) pointer() *int {
-	if !c.set {
-		return nil
-	}
-	return &c.n
-}
-
 // observer gathers what a response says: within one event in ev, over the whole response in the rest.
 type observer struct {
 	kind   Kind
@@ -87,19 +80,25 @@ type eventFacts struct {
 
 // choiceSet is a set of choice indexes.
 type choiceSet struct {
-	bits []uint64
-	n    int
+	// first holds the first 64, bits those after them.
+	first uint64
+	bits  []uint64
+	n     int
 }
 
 func (c *choiceSet) add(i int) {
 	if i < 0 || i >= maxChoices {
 		return
 	}
-	for len(c.bits) <= i/64 {
-		c.bits = append(c.bits, 0)
+	word := &c.first
+	if i >= 64 {
+		for len(c.bits) < i/64 {
+			c.bits = append(c.bits, 0)
+		}
+		word = &c.bits[i/64-1]
 	}
-	if bit := uint64(1) << (i % 64); c.bits[i/64]&bit == 0 {
-		c.bits[i/64] |= bit
+	if bit := uint64(1) << (i % 64); *word&bit == 0 {
+		*word |= bit
 		c.n++
 	}
 }
@@ -394,5 +393,16 @@ func (o *observer) usage() Usage {
 			prompt.n += o.cacheRead.n + o.cacheCreation.n
 		}
 	}
-	return Usage{PromptTokens: prompt.pointer(), CachedTokens: cached.pointer(), CompletionTokens: o.completion.pointer()}
+	n := &[3]int{prompt.n, cached.n, o.completion.n}
+	u := Usage{}
+	if prompt.set {
+		u.PromptTokens = &n[0]
+	}
+	if cached.set {
+		u.CachedTokens = &n[1]
+	}
+	if o.completion.set {
+		u.CompletionTokens = &n[2]
+	}
+	return u
 }

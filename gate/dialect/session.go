@@ -2,7 +2,7 @@ package dialect
 
 import (
 	"encoding/binary"
-	"fmt"
+	"encoding/hex"
 	"net/http"
 	"strconv"
 	"strings"
@@ -86,7 +86,7 @@ func header(h http.Header, name string) []string {
 	if name == "" {
 		return nil
 	}
-	return h.Values(name)
+	return h[name]
 }
 
 // fromContext reads vllm_xargs.agentic_context: an object, or a string that holds one.
@@ -216,7 +216,16 @@ func derive(f *Facts, top fields) string {
 	if !found {
 		return ""
 	}
-	return fmt.Sprintf("%016x", chain.Sum64())
+	return hex64(chain.Sum64())
+}
+
+// hex64 writes a hash with 16 digits.
+func hex64(n uint64) string {
+	var raw [8]byte
+	var text [16]byte
+	binary.BigEndian.PutUint64(raw[:], n)
+	hex.Encode(text[:], raw[:])
+	return string(text[:])
 }
 
 // chainMessages adds the system messages that come first and the first user message. It reports whether there

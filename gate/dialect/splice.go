@@ -62,6 +62,9 @@ func Splice(ep Endpoint, body []byte, e Edits) ([]byte, error) {
 	if !root.isObject() {
 		return nil, fmt.Errorf("%w: it is %s", ErrNotSpliceable, typeName(root))
 	}
+	if e.onlyPriority() && !mayHave(body, "priority") {
+		return body, nil
+	}
 	s := splicer{members: slices.Collect(root.members())}
 	if e.Model != nil {
 		s.set("model", quote(*e.Model))
@@ -81,6 +84,18 @@ func Splice(ep Endpoint, body []byte, e Edits) ([]byte, error) {
 		s.set("rid", quote(e.RequestID))
 	}
 	return s.apply(body, root), nil
+}
+
+// onlyPriority reports whether nothing is to be done but to drop the priority.
+func (e Edits) onlyPriority() bool {
+	e.DropPriority = false
+	return e.none()
+}
+
+// mayHave reports whether a member of that name, of plain letters, can be anywhere in a body. Letters can only be written
+// otherwise with a \u.
+func mayHave(body []byte, name string) bool {
+	return bytes.Contains(body, []byte(name)) || bytes.Contains(body, []byte(`\u`))
 }
 
 // splicer collects the edits of one object.

@@ -50,7 +50,7 @@ func (e *encoder) decision(d *Decision) {
 		// Worked out for this line only: kept, it would be most of what the ring holds. The decision's own fields may be
 		// written by a Complete meanwhile.
 		e.detail.Signals, e.detail.Trace = e.detail.Signals[:0], nil
-		d.Late.fill(&e.detail)
+		d.Late.Filler.Fill(&e.detail)
 		all = e.detail
 	} else {
 		all = Detail{Signals: d.Signals, Trace: d.Trace, Counterfactual: d.Counterfactual}

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"admitd/signals"
 )
 
 // Every field of every kind of entry, filled with anything: the line is what encoding/json writes. A field that is added
@@ -36,10 +38,7 @@ func TestLinesAreWhatEncodingJSONWrites(t *testing.T) {
 			d := e.Decision
 			detail := Detail{d.Signals, d.Trace, d.Counterfactual}
 			d.Signals, d.Trace, d.Counterfactual = nil, nil, ""
-			d.Late = NewLate(func(all *Detail) {
-				all.Signals = append(all.Signals, detail.Signals...)
-				all.Trace, all.Counterfactual = detail.Trace, detail.Counterfactual
-			}, nil)
+			d.Late = &Late{Filler: there{detail}}
 		}
 		got, err := enc.entry(&e)
 		if err != nil || string(got) != string(want) {
@@ -47,6 +46,16 @@ func TestLinesAreWhatEncodingJSONWrites(t *testing.T) {
 		}
 	}
 }
+
+// there is a Filler for what is known.
+type there struct{ Detail }
+
+func (t there) Fill(all *Detail) {
+	all.Signals = append(all.Signals, t.Signals...)
+	all.Trace, all.Counterfactual = t.Trace, t.Counterfactual
+}
+
+func (there) Seen(signals.Name) *float64 { return nil }
 
 func TestValueThatJSONCannotSayIsAnError(t *testing.T) {
 	v := math.Inf(1)

@@ -107,25 +107,26 @@ type Detail struct {
 	Counterfactual string
 }
 
-// Late works out a Detail.
-type Late struct {
-	once sync.Once
-	fill func(*Detail)
-	seen func(signals.Name) *float64
+// Filler knows how to work out a Detail. Its methods are pure, may be called by several goroutines at once, and keep nothing.
+type Filler interface {
+	// Fill fills an empty Detail, whose slices may have room.
+	Fill(*Detail)
+	// Seen is one signal's value, as Fill would give it; nil when it was missing.
+	Seen(signals.Name) *float64
 }
 
-// NewLate returns a Late. fill is pure, may be called by several goroutines at once, and fills an empty Detail whose slices
-// may have room; it keeps nothing of it. seen gives one signal's value alone, as fill would; nil leaves that to fill.
-func NewLate(fill func(*Detail), seen func(signals.Name) *float64) *Late {
-	return &Late{fill: fill, seen: seen}
+// Late is a Detail that is worked out by its Filler when somebody asks for it.
+type Late struct {
+	Filler Filler
+	once   sync.Once
 }
 
 // Seen is the value of a signal as the decision saw it; nil when it was missing. It costs less than Complete.
 func (d *Decision) Seen(n signals.Name) *float64 {
-	if d.Late != nil && d.Late.seen != nil {
-		return d.Late.seen(n)
+	if d.Late != nil {
+		return d.Late.Filler.Seen(n)
 	}
-	for i := range d.Complete().Signals {
+	for i := range d.Signals {
 		if d.Signals[i].Name == n {
 			return d.Signals[i].Value
 		}
@@ -139,7 +140,7 @@ func (d *Decision) Complete() *Decision {
 	if d.Late != nil {
 		d.Late.once.Do(func() {
 			var all Detail
-			d.Late.fill(&all)
+			d.Late.Filler.Fill(&all)
 			d.Signals, d.Trace, d.Counterfactual = all.Signals, all.Trace, all.Counterfactual
 		})
 	}
