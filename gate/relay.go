@@ -3,6 +3,7 @@ package gate
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -286,11 +287,28 @@ func (f *flow) tell(status int, message string) {
 func (f *flow) onChunk(data []byte, err error) (more bool) {
 	data = f.filter.Feed(data)
 	f.count()
+	f.giveBack(err)
 	ok := f.forwardBytes(data)
 	if ok && err != nil {
 		f.onEnd(err)
 	}
 	return ok && err == nil
+}
+
+// giveBack releases the request's place when the engine has said everything, before the caller can have it: whoever has its
+// whole answer may ask again. err is how the engine's body ended, nil while it has not. Endings that are still to be turned
+// into something else, and those that were cut, are released when that is done.
+func (f *flow) giveBack(err error) {
+	a := f.a
+	if a.released || !f.committed && !a.out.events || f.misfit() || !f.filter.Through(errors.Is(err, io.EOF)) {
+		return
+	}
+	result := f.filter.Result()
+	if !f.committed && result.Ending != dialect.EndWhole {
+		return
+	}
+	a.out.result = result
+	a.release()
 }
 
 // forwardBytes passes bytes on, or keeps them while the status waits. It reports whether to go on.

@@ -151,14 +151,7 @@ func (f *Filter) Close() (rest []byte, r Result) {
 		f.closed = true
 		rest = f.finish()
 	}
-	r = Result{
-		Ending: f.ending(), Usage: f.obs.usage(), OutputEvents: f.obs.outputs, FinishReason: f.obs.finish,
-		ErrorCode: f.obs.errorCode, ErrorMessage: f.obs.errorMessage, UsageUnknown: f.obs.unreadable,
-	}
-	if r.ErrorCode == 0 && f.o.Status >= 400 {
-		r.ErrorCode = f.o.Status
-	}
-	return rest, r
+	return rest, f.Result()
 }
 
 // StreamError is the package's StreamError for this response: where the dialect's clients hold all events to the identity
