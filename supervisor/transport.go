@@ -99,32 +99,46 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.secure.RoundTrip(out)
 }
 
+// addressed is a request and its URL, in one piece.
+type addressed struct {
+	http.Request
+	url url.URL
+}
+
 func (at *target) rewrite(req *http.Request) *http.Request {
-	out := *req
-	u := *req.URL
+	both := &addressed{Request: *req, url: *req.URL}
+	out, u := &both.Request, &both.url
 	u.Scheme, u.Host, u.User = at.scheme, at.host, nil
 	if at.prefix != "" {
 		// A raw path that says no more than the path is ignored by the URL's own encoding.
 		u.RawPath = at.rawPrefix + u.EscapedPath()
 		u.Path = at.prefix + u.Path
 	}
-	out.URL = &u
+	out.URL = u
 	out.Host = at.host
 	if at.network != "" {
 		out.Host = "localhost"
 	}
-	// The values are shared, and nobody changes them.
-	if out.Header = maps.Clone(req.Header); out.Header == nil {
-		out.Header = http.Header{}
-	}
-	out.Header.Del("Authorization")
-	out.Header.Del("X-Api-Key")
-	if at.key != "" {
-		out.Header["Authorization"] = []string{"Bearer " + at.key}
+	if at.key != "" || out.Header == nil || out.Header["Authorization"] != nil || out.Header["X-Api-Key"] != nil {
+		out.Header = at.header(req.Header)
 	}
 	// Without GetBody the transport below cannot send a body again, whatever the method and headers say.
 	out.GetBody = nil
-	return &out
+	return out
+}
+
+// header is in with the engine's key in place of the caller's. The values are shared, and nobody changes them.
+func (at *target) header(in http.Header) http.Header {
+	h := maps.Clone(in)
+	if h == nil {
+		h = http.Header{}
+	}
+	h.Del("Authorization")
+	h.Del("X-Api-Key")
+	if at.key != "" {
+		h["Authorization"] = []string{"Bearer " + at.key}
+	}
+	return h
 }
 
 // externalTarget is the target of an engine at a URL.
