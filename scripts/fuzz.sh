@@ -5,8 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 each=${1:-5s}
 part=${2:-}
-# Four for each core: a target often waits for its coordinator, and what counts here is the wall clock of each.
-jobs=${FUZZJOBS:-$((4 * $(nproc)))}
+# Five for each core: a target often waits for its coordinator, and what counts here is the wall clock of each.
+jobs=${FUZZJOBS:-$((5 * $(nproc)))}
 cache=$(go env GOCACHE)/fuzz
 bins=$(mktemp -d)
 trap 'rm -rf "$bins"' EXIT
