@@ -35,7 +35,7 @@ one() {
     fi
     note=" (ran over its time $try of 2 tries)"
   done
-  printf 'fuzz %-20s %-18s %s%s\n' "$name" "$package" "$(grep -oE 'execs: [0-9]+' <<<"$out" | tail -1)" "$note"
+  printf 'fuzz %-20s %-18s %s%s\n' "$name" "$package" "$(grep -oE 'execs: [0-9]+|baseline coverage: [0-9]+/[0-9]+' <<<"$out" | tail -1)" "$note"
 }
 export -f build one overrun
 
