@@ -25,6 +25,8 @@ type observer struct {
 	// Usage: the last value of each field wins. Engines repeat and correct them; they never add up.
 	prompt, completion, cached, cacheRead, cacheCreation count
 	running                                              count
+	// told is where the numbers are that the last Result points to.
+	told *[3]int
 	// usageWithOutput is set when an event with choices carried usage: the engine counts along by itself.
 	usageWithOutput bool
 
@@ -393,8 +395,10 @@ func (o *observer) usage() Usage {
 			prompt.n += o.cacheRead.n + o.cacheCreation.n
 		}
 	}
-	n := &[3]int{prompt.n, cached.n, o.completion.n}
-	u := Usage{}
+	if n := [3]int{prompt.n, cached.n, o.completion.n}; o.told == nil || *o.told != n {
+		o.told = &n
+	}
+	n, u := o.told, Usage{}
 	if prompt.set {
 		u.PromptTokens = &n[0]
 	}

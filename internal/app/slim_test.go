@@ -13,3 +13,14 @@ func TestACrowdThatHasLeftIsNoticedOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryIsCollectedLateOnlyWhileLittleIsInUse(t *testing.T) {
+	for _, tt := range []struct {
+		used uint64
+		want int
+	}{{0, 400}, {8 << 20, 400}, {32 << 20, 200}, {64 << 20, 100}, {128 << 20, 50}, {1 << 40, 50}} {
+		if got := collectAt(tt.used); got != tt.want {
+			t.Errorf("with %d bytes in use: %d %%, want %d", tt.used, got, tt.want)
+		}
+	}
+}
