@@ -26,12 +26,11 @@ type Controller struct {
 	// prevAt is when the good scrape before snap was sent; zero when there was none.
 	prevAt time.Time
 	// lastKV is the KV use of the last scrape that did not contradict the ledger, and lastKVAt when that was sent.
-	lastKV   float64
-	lastKVAt time.Time
-	learnt   slotLearner
-	ghosts   ghosts
-	// queueLimit is how many sequences the engine's own queue limit bears, running ones included; 0 for no limit.
-	queueLimit int
+	lastKV     float64
+	lastKVAt   time.Time
+	learnt     slotLearner
+	ghosts     ghosts
+	queueLimit QueueLimit
 
 	closed   bool
 	closedBy reason.Code
@@ -131,7 +130,7 @@ func (c *Controller) Arrive(now time.Time, a Arrival) Verdict {
 
 // plain reports whether a request is admitted with nothing to be said about it.
 func (c *Controller) plain(a Arrival, est estimate, r policy.Request, s *policy.State) bool {
-	return !a.DryRun && c.hold.len() == 0 && c.policy.Policy.Admits(r, s) && !c.beyondQueue(est, s)
+	return !a.DryRun && c.hold.len() == 0 && c.policy.Policy.Admits(r, s) && !c.beyondQueue(est, s).yes()
 }
 
 func (c *Controller) noteTicket(p *promise, bad, returned bool) {
@@ -331,7 +330,7 @@ func (c *Controller) Settle(now time.Time, s Settlement) ([]Verdict, error) {
 	}
 	c.est.learn(f.est, s)
 	c.cached.note(now, s)
-	c.books.remove(now, f, ran)
+	c.books.remove(now, f, ran, lingers(s.Ending))
 	c.counts.settled++
 	return c.pump(now), nil
 }

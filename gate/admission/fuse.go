@@ -19,6 +19,8 @@ type load struct {
 	running, waiting int
 	// pendingNew is the part of stillNew that the engine has taken no KV for: waiting, or not yet in its gauges.
 	pendingNew int
+	// untaken are all that no gauge and no token proves to have left the engine's queue.
+	untaken int
 }
 
 // fuseLoad corrects a scrape's running and waiting by what the ledger did since:
@@ -56,6 +58,7 @@ func fuseLoad(running, waiting, slots int, t tally) load {
 		running:    run - excess,
 		waiting:    seenWaiting + queued + excess,
 		pendingNew: min(t.stillNew, missingNew+stillWaitingNew),
+		untaken:    seenWaiting + fresh,
 	}
 }
 

@@ -105,7 +105,7 @@ func TestTokensOfOurOwnProveNoGhosts(t *testing.T) {
 // TestNoPolicyFillsTheEnginesOwnQueue: where the engine's limit is known no request is sent into it, and the trace says so.
 func TestNoPolicyFillsTheEnginesOwnQueue(t *testing.T) {
 	c := New(Config{}, compile(t, "policy: admit-all\nhold: {max_wait: 1s, max_requests: 9}\n"))
-	c.SetQueueLimit(epoch, 2)
+	c.SetQueueLimit(epoch, QueueLimit{AtEngine: 2})
 	for _, id := range []string{"a", "b"} {
 		if v := c.Arrive(epoch, arrival(id)); v.Decision.Verdict != policy.Admit {
 			t.Fatalf("%s: %+v", id, v.Decision)
@@ -123,14 +123,14 @@ func TestNoPolicyFillsTheEnginesOwnQueue(t *testing.T) {
 		t.Errorf("after an ending: %+v %v", vs, err)
 	}
 	// One that is too large by itself is for the engine to judge, when it is alone.
-	c.SetQueueLimit(epoch, 1)
+	c.SetQueueLimit(epoch, QueueLimit{AtEngine: 1})
 	many := arrival("d")
 	many.Facts.Sequences = 4
 	if v := c.Arrive(epoch, many); v.Decision.Verdict == policy.Admit {
 		t.Errorf("beside others: %+v", v.Decision)
 	}
 	c = New(Config{}, compile(t, "policy: admit-all\n"))
-	c.SetQueueLimit(epoch, 1)
+	c.SetQueueLimit(epoch, QueueLimit{AtEngine: 1})
 	if v := c.Arrive(epoch, many); v.Decision.Verdict != policy.Admit {
 		t.Errorf("alone: %+v", v.Decision)
 	}

@@ -55,6 +55,8 @@ type ended struct {
 	// tokens held at the last scrape; ran is true when it had surely been running.
 	tokens int
 	ran    bool
+	// lingers is true when the engine did not end it itself and may not have noticed yet.
+	lingers bool
 }
 
 // ledger is what the gate knows to be at the engine. Sums are kept as requests come and go and checked by tests
@@ -124,7 +126,7 @@ func (l *ledger) progress(now time.Time, f *flight, generated int) (first bool) 
 }
 
 // remove takes a flight out; it must not be used any more.
-func (l *ledger) remove(now time.Time, f *flight, ran bool) {
+func (l *ledger) remove(now time.Time, f *flight, ran, lingers bool) {
 	delete(l.flights, f.id)
 	l.run.without(f)
 	l.seqs -= f.est.seqs
@@ -136,7 +138,7 @@ func (l *ledger) remove(now time.Time, f *flight, ran bool) {
 	l.lastEnd = now
 	l.remember(ended{
 		sentAt: f.sentAt, firstAt: f.firstAt, endedAt: now, seqs: f.est.seqs,
-		tokens: f.est.prompt + f.marked, ran: ran,
+		tokens: f.est.prompt + f.marked, ran: ran, lingers: lingers,
 	})
 	if len(l.spare) < maxSpare {
 		l.spare = append(l.spare, f)
@@ -172,4 +174,34 @@ func (l *ledger) observed(at time.Time) {
 // that ran leave a slot each, those that waited leave the queue.
 func (f *flight) ran(s Settlement) bool {
 	return s.Ending == dialect.EndWhole || s.Ending == dialect.EndAborted || s.CompletionTokens > 0 || !f.firstAt.IsZero()
+}
+
+// lingers reports whether the engine may still have a request that ended so: it was not the engine that ended it.
+func lingers(e dialect.Ending) bool {
+	switch e {
+	case dialect.EndWhole, dialect.EndAborted, dialect.EndRefused, dialect.EndInvalid:
+		return false
+	case dialect.EndCaller, dialect.EndCut, dialect.EndError:
+	}
+	return true
+}
+
+// lingering is how many sequences have left so short a time ago that the engine may still have them, how many of these had
+// not been running, and when the first of them will have gone.
+func (l *ledger) lingering(now time.Time) (all, waiting int, until time.Time) {
+	for i := range l.ended {
+		// From the latest back.
+		e := &l.ended[(l.oldest+len(l.ended)-1-i)%len(l.ended)]
+		if now.Sub(e.endedAt) >= endingGrace {
+			break
+		}
+		if !e.lingers {
+			continue
+		}
+		all, until = all+e.seqs, e.endedAt.Add(endingGrace)
+		if !e.ran {
+			waiting += e.seqs
+		}
+	}
+	return all, waiting, until
 }

@@ -43,7 +43,8 @@ func (c *Controller) letIn(now time.Time, h *heldItem) Verdict {
 	return c.admit(now, v, h.a, h.est, h.last, h.promise)
 }
 
-// setWake asks for a Tick when room that is kept for ticket holders lapses: the head may get it then.
+// setWake asks for a Tick when room lapses that is kept for ticket holders, or for what the engine may still have: the head may
+// get it then.
 func (c *Controller) setWake(now time.Time) {
 	c.wakeAt = time.Time{}
 	if c.hold.len() == 0 {
@@ -51,6 +52,9 @@ func (c *Controller) setWake(now time.Time) {
 	}
 	if at := c.tickets.nextLapse(now); !at.IsZero() {
 		c.wake(at.Add(time.Millisecond))
+	}
+	if _, _, until := c.books.lingering(now); c.queueLimit != (QueueLimit{}) && !until.IsZero() {
+		c.wake(until)
 	}
 	if h := c.hold.head(); h.promise != nil && h.promise.slot.After(now) {
 		c.wake(h.promise.slot)

@@ -14,7 +14,7 @@ func FuzzEngineArguments(f *testing.F) {
 	f.Add("--max_num_queued_reqs", -1, 0)
 	f.Fuzz(func(t *testing.T, text string, slots, n int) {
 		args := strings.Fields(text)
-		if got := queueLimit(args, slots); got < 0 {
+		if got := queueLimit(args, slots); got.AtEngine < 0 || got.Waiting < 0 {
 			t.Fatalf("%q with %d slots: a limit of %d", args, slots, got)
 		}
 		share, _ := argOf(args, "--gpu-memory-utilization")

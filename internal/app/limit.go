@@ -1,17 +1,25 @@
 package app
 
-import "strconv"
+import (
+	"strconv"
 
-// queueLimit is how many requests the engine's own queue limit bears at once, running ones included; 0 for no limit. One is
-// left for admitd's own probes. vLLM counts those that run, SGLang only those that wait.
-func queueLimit(args []string, slots int) int {
+	"admitd/gate/admission"
+)
+
+// queueLimit is what the engine's own queue limit bears. One place is left for admitd's own probes. vLLM counts those that run,
+// SGLang only those that wait.
+func queueLimit(args []string, slots int) (l admission.QueueLimit) {
 	if n := argument(args, "--max-num-queued-reqs"); n > 0 {
-		return max(1, n-1)
+		l.AtEngine = max(1, n-1)
+		return l
 	}
-	if n := argument(args, "--max-queued-requests"); n > 0 && slots > 0 {
-		return max(1, slots+n-1)
+	if n := argument(args, "--max-queued-requests"); n > 0 {
+		l.Waiting = max(1, n-1)
+		if slots > 0 {
+			l.AtEngine = slots + l.Waiting
+		}
 	}
-	return 0
+	return l
 }
 
 // mostQueued is where a queue limit counts as none: no engine has so many requests.

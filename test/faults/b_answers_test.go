@@ -194,7 +194,8 @@ func TestEngineWhoseQueueMustNotOverflowIsNeverFilled(t *testing.T) {
 			refusedAfter(t, a, "slots_full")
 		}
 	}
-	if served < 4 || served == len(answers) {
+	// Its queue takes four, one of which is kept for a probe: of a burst it can have begun none.
+	if served < 3 || served == len(answers) {
 		t.Errorf("%d of %d served", served, len(answers))
 	}
 	if a := r.chat(5, true); !good(a) {
