@@ -23,6 +23,7 @@ type results struct {
 	absent []string
 	open   []openResult
 	start  []time.Duration
+	decide decideResult
 }
 
 // measureAll measures everything and writes it down.
@@ -43,6 +44,9 @@ func measureAll(ctx context.Context, s settings) error {
 	}
 	if r.start, err = startups(ctx, s, place, engine); err != nil {
 		return err
+	}
+	if r.decide, err = decisions(ctx, s, place, engine); err != nil {
+		return fmt.Errorf("decisions: %w", err)
 	}
 	for _, n := range s.open {
 		fmt.Fprintf(os.Stderr, "%d open streams\n", n)

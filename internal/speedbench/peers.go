@@ -94,6 +94,11 @@ func startAdmitd(ctx context.Context, bin, place, address, engine string) (*proc
 	if err != nil {
 		return nil, err
 	}
+	return startAdmitdAt(ctx, bin, place, address, admin, engine)
+}
+
+// startAdmitdAt is startAdmitd with its admin API at a known address.
+func startAdmitdAt(ctx context.Context, bin, place, address, admin, engine string) (*process, error) {
 	policy := filepath.Join(place, "policy.yaml")
 	if err := os.WriteFile(policy, []byte(wide), 0o600); err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ func tables(ctx context.Context, s settings, r *results) string {
 			added(one.p50, r.direct.p50), added(one.p99, r.direct.p99), one.resident>>20)
 	}
 	b.WriteString("\n")
+	writeDecisions(&b, r.decide)
 	writeOpen(&b, r)
 	return b.String()
 }
