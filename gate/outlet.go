@@ -14,8 +14,8 @@ const (
 	maxAhead = 1 << 20
 	// outletPiece is how much is written at a time: what a slow caller must take for a write to have got on.
 	outletPiece = 4 << 10
-	// spareBytes is the largest buffer that an outlet keeps for the next bytes.
-	spareBytes = 64 << 10
+	// leastHeld and mostHeld are the sizes of the buffers in which an outlet holds what waits: each is twice the one before.
+	leastHeld, mostHeld = 4 << 10, 64 << 10
 	// httpBuffer is how many bytes net/http may keep back until the handler returns; a longer body has begun to be sent.
 	httpBuffer = 2 << 10
 )
@@ -63,11 +63,13 @@ type outlet struct {
 	// running: the goroutine writes; done is closed when it has ended.
 	running bool
 	done    chan struct{}
-	queue   []byte
-	spare   []byte
-	held    int64
-	total   int64
-	flush   bool
+	// queue is what waits, in pieces that are never copied again: one buffer that grows would leave several times as much
+	// behind. spare is an empty one.
+	queue [][]byte
+	spare []byte
+	held  int64
+	total int64
+	flush bool
 	// ended: nothing more is put. last: what net/http kept back was flushed after that.
 	ended   bool
 	last    bool
@@ -124,11 +126,34 @@ func (o *outlet) hold(data []byte) {
 	if len(data) == 0 || o.err != nil {
 		return
 	}
-	o.queue = append(o.queue, data...)
+	o.enqueue(data)
 	o.flush = o.eager || o.now != nil
 	o.held += int64(len(data))
 	o.shared.owe(int64(len(data)))
 	signal(o.wake)
+}
+
+// enqueue copies data into the queue. The lock is held.
+func (o *outlet) enqueue(data []byte) {
+	for len(data) > 0 {
+		last := len(o.queue) - 1
+		switch {
+		case last < 0 && o.spare != nil:
+			o.queue, o.spare = append(o.queue, o.spare), nil
+			continue
+		case last < 0:
+			o.queue = append(o.queue, make([]byte, 0, leastHeld))
+			continue
+		}
+		piece := o.queue[last]
+		if len(piece) == cap(piece) {
+			o.queue = append(o.queue, make([]byte, 0, min(2*cap(piece), mostHeld)))
+			continue
+		}
+		n := min(len(data), cap(piece)-len(piece))
+		o.queue[last] = append(piece, data[:n]...)
+		data = data[n:]
+	}
 }
 
 // writeNow writes without waiting. A defect below us must cost this request, not the whole gate.
@@ -256,14 +281,14 @@ func (o *outlet) run() {
 }
 
 // next takes what there is to do; more is false when the goroutine has nothing to wait for.
-func (o *outlet) next() (batch []byte, flush, more bool) {
+func (o *outlet) next() (batch [][]byte, flush, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return nil, false, o.rest()
 	}
 	batch, flush = o.queue, o.flush
-	o.queue, o.spare, o.flush = o.spare[:0], nil, false
+	o.queue, o.flush = nil, false
 	if len(batch) == 0 && !flush && o.now == nil && o.ended && o.total > httpBuffer && !o.last {
 		// net/http would write the last bytes after the handler has returned, where nobody sees them stall.
 		o.last, flush = true, true
@@ -287,12 +312,17 @@ func (o *outlet) rest() bool {
 }
 
 // write passes a batch on, piece by piece, under the eyes of the watch.
-func (o *outlet) write(batch []byte, flush bool) {
-	for rest := batch; len(rest) > 0; {
-		piece := rest[:min(len(rest), outletPiece)]
-		_, err := o.w.Write(piece)
-		if rest = rest[len(piece):]; !o.wrote(len(piece), err) {
-			return
+func (o *outlet) write(batch [][]byte, flush bool) {
+	for i, rest := range batch {
+		for len(rest) > 0 {
+			piece := rest[:min(len(rest), outletPiece)]
+			_, err := o.w.Write(piece)
+			if rest = rest[len(piece):]; !o.wrote(len(piece), err) {
+				return
+			}
+		}
+		if i > 0 {
+			batch[i] = nil
 		}
 	}
 	if flush {
@@ -303,8 +333,8 @@ func (o *outlet) write(batch []byte, flush bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.writing = false
-	if cap(batch) <= spareBytes {
-		o.spare = batch[:0]
+	if len(batch) > 0 {
+		o.spare = batch[0][:0]
 	}
 }
 
