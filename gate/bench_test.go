@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func answerAll(l net.Listener) {
 }
 
 var smallCall = []byte("POST " + chatPath + " HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nAccept: */*\r\nUser-Agent: bench\r\n" +
-	"Authorization: Bearer sk-bench\r\nContent-Length: " + fmt.Sprint(len(chatBody)) + "\r\n\r\n" + chatBody)
+	"Authorization: Bearer sk-bench\r\nContent-Length: " + strconv.Itoa(len(chatBody)) + "\r\n\r\n" + chatBody)
 
 var errNotWhole = errors.New("an answer is not whole")
 
