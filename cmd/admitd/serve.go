@@ -159,7 +159,8 @@ func (e *env) serveCommand() *cli.Command {
 }
 
 func (e *env) serve(ctx *cli.Context) error {
-	// First of all: nothing that is started from here on may find the descriptors or the variables.
+	outliveReader()
+	// Before all else: nothing that is started from here on may find the descriptors or the variables.
 	notifier, notifyEnv := sockets.NewNotifier()
 	inherited, err := sockets.Inherit()
 	if err != nil {
@@ -199,6 +200,11 @@ func (e *env) serve(ctx *cli.Context) error {
 	}
 	return err
 }
+
+// outliveReader makes a write to an output whose reader has gone an error, which nobody minds, instead of the end of admitd,
+// which would leave the engine without one. In `serve 2>&1 | tee log` Ctrl-C ends the reader first. The signal is caught and not
+// ignored: programs inherit what is ignored.
+func outliveReader() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // own are this program's arguments, for one that takes over.
 func (e *env) own() []string {
