@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"admitd/internal/strict"
@@ -65,6 +67,17 @@ func readSecret(what, file string) (string, error) {
 }
 
 func ensureSecret(what, file string) (string, error) {
+	return ensureSecretWith(what, file, func(dir string) (secretFile, error) { return os.CreateTemp(dir, ".tmp-*") })
+}
+
+// secretFile is the part of *os.File that a secret is written through.
+type secretFile interface {
+	io.WriteCloser
+	Sync() error
+	Name() string
+}
+
+func ensureSecretWith(what, file string, create func(dir string) (secretFile, error)) (string, error) {
 	token, err := readSecret(what, file)
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return token, err
@@ -74,23 +87,35 @@ func ensureSecret(what, file string) (string, error) {
 		return "", fmt.Errorf("make %s: %w", what, err)
 	}
 	// Written whole beside its place, then linked there: whoever was first wins, and everybody has the same one.
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".tmp-*")
+	tmp, err := create(filepath.Dir(file))
 	if err != nil {
-		return "", fmt.Errorf("write %s: %w", what, err)
+		return "", notWritten(what, file, err)
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.WriteString(hex.EncodeToString(raw[:]) + "\n")
+	_, err = io.WriteString(tmp, hex.EncodeToString(raw[:])+"\n")
+	if err == nil {
+		err = tmp.Sync() // before it has its name: a machine that goes down must not leave the name alone
+	}
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}
-	if err == nil {
-		err = os.Link(tmp.Name(), file)
+	if err != nil {
+		return "", notWritten(what, file, err)
 	}
+	err = os.Link(tmp.Name(), file)
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		err = os.Rename(tmp.Name(), file) // a file system without links
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("write %s: %w", what, err)
+		return "", notWritten(what, file, err)
 	}
 	return readSecret(what, file)
+}
+
+// notWritten says what to do where the cause is one that people can mend.
+func notWritten(what, file string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("write %s to %s: %w; make room (df -h %s), then start again", what, file, err, filepath.Dir(file))
+	}
+	return fmt.Errorf("write %s to %s: %w", what, file, err)
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -25,6 +26,32 @@ func TestTokenIsMadeOnce(t *testing.T) {
 	}
 	if other, err := ensureToken(filepath.Join(t.TempDir(), "admin.token")); err != nil || other == token {
 		t.Errorf("two files have the same token, %v", err)
+	}
+}
+
+// fullDisk is a new file on a disk that takes its name and nothing more.
+type fullDisk struct{ *os.File }
+
+func (f fullDisk) Write(p []byte) (int, error) {
+	n, _ := f.File.Write(p[:3])
+	return n, &os.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
+}
+
+func TestAFullDiskAtTheFirstStartIsSaidAndSpoilsNoLaterOne(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "admin.token")
+	_, err := ensureSecretWith("admin token", file, func(dir string) (secretFile, error) {
+		f, err := os.CreateTemp(dir, ".tmp-*")
+		return fullDisk{f}, err
+	})
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "write admin token to "+file) || !strings.Contains(err.Error(), "make room (df -h "+dir+")") {
+		t.Errorf("%v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("the failed start left %v", left)
+	}
+	if token, err := ensureToken(file); err != nil || len(token) != 48 {
+		t.Errorf("with room again: %q %v", token, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 // In `admitd serve 2>&1 | tee log` Ctrl-C ends tee as well, and often first: every line from then on is written into a pipe
 // that nobody reads.
 func TestAStopWithoutALogReaderLeavesNoEngineBehind(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		sig  syscall.Signal
 		code int
