@@ -92,7 +92,7 @@ func ensureSecretWith(what, file string, create func(dir string) (secretFile, er
 		return "", notWritten(what, file, err)
 	}
 	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = io.WriteString(tmp, hex.EncodeToString(raw[:])+"\n")
+	_, err = tmp.Write([]byte(hex.EncodeToString(raw[:]) + "\n"))
 	if err == nil {
 		err = tmp.Sync() // before it has its name: a machine that goes down must not leave the name alone
 	}
