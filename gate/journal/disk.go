@@ -29,6 +29,9 @@ const (
 	// admitd if it is killed.
 	gatherFor = 10 * time.Millisecond
 
+	// maxNumber is beyond what any folder comes to; larger numbers are not admitd's.
+	maxNumber = 999_999_999
+
 	filePrefix = "journal-"
 	fileSuffix = ".jsonl"
 )
@@ -265,6 +268,9 @@ func (d *disk) next() error {
 // create makes the file of the next free number: while one admitd hands over to another, both write to the folder.
 func (d *disk) create() (f io.WriteCloser, path string, err error) {
 	for range 100 {
+		if d.number >= maxNumber {
+			return nil, d.dir, fmt.Errorf("no number is left after %s%d%s; move that file away", filePrefix, d.number, fileSuffix)
+		}
 		d.number++
 		path = filepath.Join(d.dir, fmt.Sprintf("%s%06d%s", filePrefix, d.number, fileSuffix))
 		if f, err = d.open(path); !errors.Is(err, os.ErrExist) {
@@ -331,7 +337,7 @@ func fileNumber(name string) int {
 		return 0
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
+	if err != nil || n < 1 || n > maxNumber {
 		return 0
 	}
 	return n

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"admitd/internal/strict"
 )
 
 // MaxLine is the longest line, in bytes, that a Reader decodes; a longer one is reported as a LineError.
@@ -125,13 +127,13 @@ func decode(line []byte) (Entry, error) {
 // Notice is something ReadDir passed over.
 type Notice struct {
 	File string
-	// Line is 0 for a torn end.
+	// Line counts from 1; it is 0 where the whole file was passed over, and where the file was not read from its beginning.
 	Line int
 	Text string
 }
 
 // ReadDir calls yield for every entry of a folder's files, oldest first, until yield returns an error, which is
-// returned. Lines that are no entries are passed over and returned as notices, one for each.
+// returned. Lines that are no entries, and what is no regular file, are passed over and returned as notices, one for each.
 func ReadDir(dir string, yield func(Entry) error) ([]Notice, error) {
 	files, err := Files(dir)
 	if err != nil {
@@ -149,12 +151,24 @@ func ReadDir(dir string, yield func(Entry) error) ([]Notice, error) {
 }
 
 func readFile(name string, yield func(Entry) error) ([]Notice, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+	f, notices, err := openEntries(name)
+	if f == nil {
+		return notices, err
 	}
 	defer func() { _ = f.Close() }()
 	return readEntries(name, f, yield)
+}
+
+// openEntries opens a file of the record; nil with a notice where no regular file has that name, which nobody should wait for.
+func openEntries(name string) (*os.File, []Notice, error) {
+	f, err := strict.OpenRegular(name)
+	if odd, ok := errors.AsType[*strict.NotRegularError](err); ok {
+		return nil, []Notice{{File: name, Text: "it is " + odd.Kind + " and no file of the record"}}, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("journal: %w", err)
+	}
+	return f, nil, nil
 }
 
 func readEntries(name string, in io.Reader, yield func(Entry) error) ([]Notice, error) {
@@ -166,7 +180,7 @@ func readEntries(name string, in io.Reader, yield func(Entry) error) ([]Notice, 
 		switch {
 		case errors.Is(err, io.EOF):
 			if r.Torn() {
-				notices = append(notices, Notice{File: name, Text: "the last line is torn and was skipped"})
+				notices = append(notices, Notice{File: name, Line: r.line, Text: "the last line is torn and was skipped"})
 			}
 			return notices, nil
 		case errors.As(err, &bad):

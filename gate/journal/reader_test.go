@@ -38,7 +38,7 @@ func TestATornLastLineIsSkippedAndSaidOnce(t *testing.T) {
 	if d := cmp.Diff([]string{"a", "a", "b", "c"}, ids); d != "" {
 		t.Error(d)
 	}
-	if len(notices) != 1 || !strings.HasSuffix(notices[0].File, "000001.jsonl") || !strings.Contains(notices[0].Text, "torn") {
+	if len(notices) != 1 || !strings.HasSuffix(notices[0].File, "000001.jsonl") || !strings.Contains(notices[0].Text, "torn") || notices[0].Line != 3 {
 		t.Errorf("notices %+v", notices)
 	}
 }

@@ -28,7 +28,11 @@ func (j *Journal) restore(o Options) (open []Entry) {
 		o.Logger.Warn("the earlier record cannot be read back; it stays on disk", "error", err)
 	}
 	for _, n := range notices {
-		o.Logger.Warn("the record has a line that is no entry; it was passed over", "file", n.File, "line", n.Line, "why", n.Text)
+		at := []any{"file", n.File}
+		if n.Line > 0 {
+			at = append(at, "line", n.Line)
+		}
+		o.Logger.Warn("the record holds something that is no entry; it was passed over", append(at, "why", n.Text)...)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -99,17 +103,18 @@ func readTail(dir string, entries int, bytes int64) ([]Entry, []Notice, error) {
 
 // readEnd reads the entries in the last so many bytes of a file.
 func readEnd(name string, limit int64) (entries []Entry, notices []Notice, used int64, err error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, nil, 0, fmt.Errorf("journal: %w", err)
+	f, notices, err := openEntries(name)
+	if f == nil {
+		return nil, notices, 0, err
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("journal: %w", err)
 	}
-	in := bufio.NewReader(f)
-	if used = min(info.Size(), limit); used < info.Size() {
+	used = min(info.Size(), limit)
+	in := bufio.NewReader(io.LimitReader(f, used)) // some files of the kernel's own never end
+	if used < info.Size() {
 		if _, err := f.Seek(-used, io.SeekEnd); err != nil {
 			return nil, nil, 0, fmt.Errorf("journal: %s: %w", name, err)
 		}

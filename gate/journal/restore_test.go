@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -96,6 +97,50 @@ func TestRestoringKeepsTheNewestThatFitAndNumbersOn(t *testing.T) {
 	}
 	if entries, oldest, _ := j.Read(0, 0); len(entries) != 10 || oldest != 42 {
 		t.Errorf("after one more: %d entries, oldest %d", len(entries), oldest)
+	}
+}
+
+// Each of these held a start up for ever, or led it astray.
+func TestOddThingsInTheFolderDoNotHoldUpAStart(t *testing.T) {
+	dir := crashed(t)
+	if err := syscall.Mkfifo(filepath.Join(dir, "journal-000900.jsonl"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/zero", filepath.Join(dir, "journal-000901.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "journal-000902.jsonl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{"9223372036854775807", "9223372036854775808", "1000000000"} {
+		if err := os.WriteFile(filepath.Join(dir, "journal-"+n+".jsonl"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := &logBuffer{}
+	j := open(t, Options{Dir: dir, Restore: true, Logger: log.logger()})
+	if entries, _, _ := j.Read(0, 0); len(entries) != 4 {
+		t.Errorf("%d entries were read back, want 4", len(entries))
+	}
+	if text := log.String(); strings.Count(text, "it is a pipe") != 1 || strings.Count(text, "it is a device") != 1 || !strings.Contains(text, "line=5") || strings.Contains(text, "line=0") {
+		t.Errorf("what was passed over is not told: %s", text)
+	}
+	j.Append(decided("next"))
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := readAll(t, dir); len(ids) != 5 || ids[4] != "next" {
+		t.Errorf("what came after the start cannot be found: %v", ids)
+	}
+}
+
+func TestTheLastNumberThatAFileCanHaveIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "journal-999999999.jsonl"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "no number is left after journal-999999999.jsonl; move that file away") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -50,7 +50,18 @@ func Read(name string, within time.Duration) ([]byte, error) {
 }
 
 func readRegular(name string) ([]byte, error) {
-	st, err := os.Stat(name) // before opening: opening alone can set a device in motion
+	f, err := OpenRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, maxBytes+1)) // Decode complains about one that is longer
+}
+
+// OpenRegular opens a regular file for reading, following links. Anything else is not opened: opening alone can hang, or set a
+// device in motion. Errors are *fs.PathError, with a *NotRegularError for a folder, a pipe and the like.
+func OpenRegular(name string) (*os.File, error) {
+	st, err := os.Stat(name)
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: pe.Err}
 	}
@@ -64,15 +75,24 @@ func readRegular(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }()
-	if st, err = f.Stat(); err != nil {
+	if st, err = f.Stat(); err == nil {
+		err = regular(name, st)
+	}
+	if err != nil {
+		_ = f.Close()
 		return nil, err
 	}
-	if err := regular(name, st); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(f, maxBytes+1)) // Decode complains about one that is longer
+	return f, nil
 }
+
+// NotRegularError says what stands where a regular file should.
+type NotRegularError struct {
+	// Kind is the thing with its article, for instance "a pipe".
+	Kind string
+}
+
+// Error implements error.
+func (e *NotRegularError) Error() string { return "it is " + e.Kind + "; name a regular file" }
 
 func regular(name string, st fs.FileInfo) error {
 	kind := "a device, pipe or socket"
@@ -84,5 +104,5 @@ func regular(name string, st fs.FileInfo) error {
 	case m&fs.ModeNamedPipe != 0:
 		kind = "a pipe"
 	}
-	return &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it is %s; name a regular file", kind)}
+	return &fs.PathError{Op: "read", Path: name, Err: &NotRegularError{Kind: kind}}
 }
