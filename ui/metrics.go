@@ -42,6 +42,9 @@ func newMetrics(s *Server, reg prometheus.Registerer) (*metrics, error) {
 		{"admitd_ws_disconnects_total", "Viewers that have left, by cause.", []string{"cause"}},
 		{"admitd_goodput_ratio", "Requests of the last minute that met their SLO over all that were meant to be served.", []string{"pool"}},
 		{"admitd_feed_overruns_total", "Times that the journal dropped entries before the dashboard had them.", []string{"pool"}},
+		{"admitd_journal_dropped_entries_total", "Entries of the record that did not reach the disk.", []string{"pool"}},
+		{"admitd_journal_written_entries_total", "Entries of the record that were handed to the operating system.", []string{"pool"}},
+		{"admitd_journal_queued_entries", "Entries of the record that wait for the disk.", []string{"pool"}},
 		{"admitd_gpu_state", "1 for the state that a GPU is in, 0 for the others.", []string{"gpu", "state"}},
 		{"admitd_gpu_memory_used_bytes", "GPU memory in use.", []string{"gpu"}},
 		{"admitd_gpu_memory_size_bytes", "GPU memory in all.", []string{"gpu"}},
@@ -137,6 +140,12 @@ func (c collector) pool(p *pool, now time.Time) {
 	}
 	c.counter("admitd_engine_restarts_total", float64(status.Restarts), name)
 	c.counter("admitd_feed_overruns_total", float64(p.feed.Lost()), name)
+	if p.b.Journal.OnDisk() {
+		disk := p.b.Journal.Stats()
+		c.counter("admitd_journal_dropped_entries_total", float64(disk.Dropped), name)
+		c.counter("admitd_journal_written_entries_total", float64(disk.Written), name)
+		c.gauge("admitd_journal_queued_entries", float64(disk.Queued), name)
+	}
 	if g := p.feed.Windows(now)[0].Goodput; g != nil {
 		c.gauge("admitd_goodput_ratio", *g, name)
 	}

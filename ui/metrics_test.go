@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -71,6 +72,34 @@ func TestMetricsTellWhatIsKnown(t *testing.T) {
 		if strings.Contains(text, absent) {
 			t.Errorf("there is a series %s for what is not known", absent)
 		}
+	}
+}
+
+// An alert about decisions that are lost to the record needs something to stand on.
+func TestEntriesThatDoNotReachTheDiskAreCounted(t *testing.T) {
+	r := newRig(t)
+	onDisk, err := journal.New(journal.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ttft := range []float64{1, 2, math.NaN()} { // JSON cannot say the last one
+		onDisk.Append(journal.Entry{At: t0, Kind: journal.KindOutcome, Outcome: &journal.Outcome{ID: "a", Ending: "whole", TTFTMS: &ttft}})
+	}
+	if err := onDisk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.s.pools[0].b.Journal = onDisk
+	text := r.exposition()
+	for _, line := range []string{
+		`admitd_journal_dropped_entries_total{pool="m1"} 1`, `admitd_journal_written_entries_total{pool="m1"} 2`,
+		`admitd_journal_queued_entries{pool="m1"} 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if strings.Contains(text, `admitd_journal_written_entries_total{pool="m2"}`) {
+		t.Error("a record in memory alone has figures of a disk")
 	}
 }
 

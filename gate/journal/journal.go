@@ -254,6 +254,9 @@ func (j *Journal) Find(id string) (decision, outcome *Entry) {
 	return decision, outcome
 }
 
+// OnDisk reports whether there is a disk side.
+func (j *Journal) OnDisk() bool { return j.disk != nil }
+
 // Stats tells how the disk side is doing; all zero for a journal in memory only.
 func (j *Journal) Stats() Stats {
 	if j.disk == nil {
