@@ -2,8 +2,10 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -255,6 +257,36 @@ func TestShippedModelsResolve(t *testing.T) {
 	}
 	if repo, args := m.Resolve("/models/own", "vllm"); repo != "/models/own" || args != nil {
 		t.Errorf("an unknown name must pass as it is, got %q %q", repo, args)
+	}
+}
+
+// It is installed as the first configuration of a server: whatever it enabled would be enabled there.
+func TestShippedExampleEnablesNothingOfItsOwn(t *testing.T) {
+	const file = "../../configs/admitd.example.yaml"
+	c, err := Load(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Model = c.Model
+	if d := cmp.Diff(want, c); d != "" || c.Model == "" {
+		t.Errorf("model %q; beyond it: %s", c.Model, d)
+	}
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What it offers is right but for the keys' hashes, which it does not have.
+	offered := regexp.MustCompile(`(?m)^#(\S|  )`).ReplaceAllString(string(src), "$1")
+	_, err = Parse("f", []byte(offered), nil)
+	if n := strings.Count(fmt.Sprint(err), "sha256: needs the 64 hex digits"); n != 2 || strings.Count(fmt.Sprint(err), "\n") != 1 {
+		t.Errorf("with all that is offered: %v", err)
+	}
+	for _, hash := range []string{strings.Repeat("ab", 32), strings.Repeat("cd", 32)} {
+		offered = strings.Replace(offered, "HASH", hash, 1)
+	}
+	if c, err = Parse("f", []byte(offered), nil); err != nil || len(c.Keys) != 2 || len(c.Aliases) != 1 || len(c.Engine.Args) != 2 || c.PolicyFile == "" {
+		t.Errorf("with all that is offered, and hashes: %+v %v", c, err)
 	}
 }
 
