@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"admitd/internal/config"
@@ -171,6 +172,9 @@ func engineOptions(ctx context.Context, c config.Config, stateDir string) (super
 	return o, err
 }
 
+// plainVariable is what names of variables mostly are. Anything else may be a key that somebody put into its place.
+var plainVariable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]{0,39}$`)
+
 // EngineKey reads the engine's own key from the environment, "" when none is configured. Its error is a *SetupError.
 func EngineKey(e config.Engine) (string, error) {
 	if e.KeyEnv == "" {
@@ -178,7 +182,11 @@ func EngineKey(e config.Engine) (string, error) {
 	}
 	key := os.Getenv(e.KeyEnv)
 	if key == "" {
-		return "", setup("engine.key_env: the environment variable %s is empty; export it with the engine's key", e.KeyEnv)
+		name := "that it names"
+		if plainVariable.MatchString(e.KeyEnv) {
+			name = e.KeyEnv
+		}
+		return "", setup("engine.key_env: the environment variable %s is empty; export it with the engine's key", name)
 	}
 	return key, nil
 }

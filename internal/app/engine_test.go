@@ -165,6 +165,16 @@ func TestEngineOptions(t *testing.T) {
 	}
 }
 
+// A key that is a variable's name by its letters, as those of some services are, is not repeated either.
+func TestAKeyThatLooksLikeItsVariableIsNotRepeated(t *testing.T) {
+	for _, key := range []string{"hf_AbCdEf", "sk_live_1", strings.Repeat("A0", 21)} {
+		_, err := EngineKey(config.Engine{KeyEnv: key})
+		if err == nil || strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "the environment variable that it names is empty") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
 func TestExternalEngineOptions(t *testing.T) {
 	c := testConfig(t)
 	c.Model, c.ModelName, c.Aliases = "org/model", "short", []string{"alias"}

@@ -23,6 +23,9 @@ const maxRing = 1_000_000
 // idPattern is what names of keys and tenants are made of, as package gate/quota takes them.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
+// variablePattern is what a shell can export (POSIX, Base Definitions, 3.230).
+var variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 // checker collects complaints, each at the place of its key.
 type checker struct {
 	file string
@@ -103,6 +106,9 @@ func (c Config) checkEngine(k *checker) {
 		}
 	} else if e.URL != "" {
 		k.add("engine.url", "only an external engine has a URL; set engine.kind: external")
+	}
+	if e.KeyEnv != "" && !variablePattern.MatchString(e.KeyEnv) {
+		k.add("engine.key_env", "needs the name of an environment variable, such as ENGINE_KEY; the key itself goes into that variable")
 	}
 	switch {
 	case e.Version == "":

@@ -19,6 +19,15 @@ import (
 	"admitd/test/seeds"
 )
 
+func TestAKeyInPlaceOfItsVariableIsNotRepeated(t *testing.T) {
+	for _, key := range []string{"sk-abc", "0abc", "a b", "a=b", "abc/def+g==", "ключ"} {
+		_, err := Parse("f", []byte("engine:\n  kind: external\n  url: http://127.0.0.1:1\n  key_env: \""+key+"\"\n"), nil)
+		if err == nil || strings.Contains(err.Error(), key) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestEmptyFileIsTheDefault(t *testing.T) {
 	c, err := Parse("f", nil, nil)
 	if err != nil {
@@ -41,6 +50,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"engine:\n  kind: sim\n  version: 0.32.0\n", "f:3:3: engine.version: only an installed vllm or sglang has a version to choose; engine.kind is sim"},
 		{"engine:\n  kind: vllm\n  binary: /x\n  version: 0.32.0\n", "engine.version: engine.binary names the program already"},
 		{"engine: {kind: external, url: 'http://u:p@127.0.0.1:1'}\n", "f:1:26: engine.url: a URL must not hold a user name or password"},
+		{"engine: {kind: external, url: 'http://127.0.0.1:1', key_env: sk-abc}\n", "f:1:53: engine.key_env: needs the name of an environment variable, such as ENGINE_KEY"},
 		{"aliases: [a, a]\n", `f:1:14: aliases.1: "a" is the model's name, or stands in the list twice`},
 		{"model: m\naliases: [m]\n", `f:2:11: aliases.0: "m" is the model's name`},
 		{"aliases: ['']\n", "f:1:11: aliases.0: an alias cannot be empty"},
