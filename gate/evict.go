@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"admitd/gate/admission"
@@ -16,12 +18,19 @@ type flights struct {
 	list map[admission.ID]*flight
 }
 
-// flight is one of them. evicted is set before it is ended.
+// flight is one of them. why is set before it is ended.
 type flight struct {
-	mu      sync.Mutex
-	evicted bool
+	mu  sync.Mutex
+	why *eviction
 	// ctx is that of the request at the engine.
 	ctx wire.Context
+}
+
+// eviction is why a request was taken from the engine while its caller waits: for the record, and for the caller.
+type eviction struct {
+	record  string
+	code    reason.Code
+	message string
 }
 
 func newFlight(parent context.Context) *flight {
@@ -30,21 +39,25 @@ func newFlight(parent context.Context) *flight {
 	return f
 }
 
-func (f *flight) evict() {
+func (f *flight) evict(why eviction) {
 	f.mu.Lock()
-	f.evicted = true
+	if f.why == nil {
+		f.why = &why
+	}
 	f.mu.Unlock()
 	f.ctx.Cancel()
 }
 
 // wasEvicted also holds for an arrival that never took off.
-func (f *flight) wasEvicted() bool {
+func (f *flight) wasEvicted() bool { return f.eviction() != nil }
+
+func (f *flight) eviction() *eviction {
 	if f == nil {
-		return false
+		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.evicted
+	return f.why
 }
 
 func (l *flights) add(id admission.ID, f *flight) {
@@ -81,15 +94,32 @@ func (a *Admission) EvictOldest() (id admission.ID, ok bool) {
 	if !ok || f == nil {
 		return "", false
 	}
-	f.evict()
+	f.evict(eviction{
+		"the engine stood still with it at the head of its queue", reason.EngineStalled,
+		"The engine stood still with this request at the head of its queue, so it was taken out; try again in a moment.",
+	})
 	return id, true
 }
 
-// taken ends a request that was taken from a stalled engine while its caller waits.
+// EndAll ends every request at the engine, because the time for them is up: an admitd that has been replaced leaves. Their
+// callers are told so.
+func (a *Admission) EndAll() {
+	a.flights.mu.Lock()
+	all := slices.Collect(maps.Values(a.flights.list))
+	a.flights.mu.Unlock()
+	for _, f := range all {
+		f.evict(eviction{
+			"it outlasted the time that a replaced admitd may take", reason.Draining,
+			"This admitd has been replaced by a new one and the time for its open requests is up, so this one was ended; try again.",
+		})
+	}
+}
+
+// taken ends a request that was taken from the engine while its caller waits.
 func (f *flow) taken(rest []byte) {
-	a := f.a
+	a, why := f.a, f.a.flight.eviction()
 	a.out.endedAt = a.s.now()
-	a.out.result.Ending, a.out.err = dialect.EndError, "the engine stood still with it at the head of its queue"
+	a.out.result.Ending, a.out.err = dialect.EndError, why.record
 	if f.committed && !a.out.events && !f.kept {
 		a.abort = true
 		return
@@ -97,6 +127,5 @@ func (f *flow) taken(rest []byte) {
 	if f.committed {
 		f.write(rest)
 	}
-	f.refuseOrTell(reason.EngineStalled,
-		"The engine stood still with this request at the head of its queue, so it was taken out; try again in a moment.", engineDownWait)
+	f.refuseOrTell(why.code, why.message, engineDownWait)
 }

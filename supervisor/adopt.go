@@ -22,9 +22,15 @@ func (s *Supervisor) takeOver(ctx context.Context) (*life, error) {
 		return nil, nil
 	}
 	r, ok := s.claim()
+	if why := notOnly(s.only, r, ok); why != "" {
+		return nil, &NotAdoptedError{why}
+	}
 	old := &leftover{record: r, marks: []string{folderMark(s.o.StateDir), r.Mark}}
 	found := old.members()
-	if len(found) == 0 {
+	switch {
+	case len(found) == 0 && s.only != 0:
+		return nil, &NotAdoptedError{"its processes are dead"}
+	case len(found) == 0:
 		return nil, s.endLeftover(ctx, old, found, "")
 	}
 	s.update(func(st *Status) {
@@ -34,8 +40,12 @@ func (s *Supervisor) takeOver(ctx context.Context) (*life, error) {
 	if ok {
 		var l *life
 		if l, why = s.adopt(ctx, r); l != nil {
+			s.decide()
 			return l, nil
 		}
+	}
+	if s.only != 0 {
+		return nil, &NotAdoptedError{why}
 	}
 	return nil, s.endLeftover(ctx, old, found, why)
 }
@@ -110,8 +120,10 @@ func (s *Supervisor) matching(r record) (*spec, string) {
 		return nil, fmt.Sprintf("it has another model: %s, not %s", r.Model, s.o.Model)
 	case !strings.HasPrefix(filepath.Base(r.Dir), "admitd-") || !filepath.IsAbs(r.Dir):
 		return nil, "its record names no folder of ours"
-	case !carries(r.Leader.PID, folderMark(s.o.StateDir)):
-		return nil, "it was launched from another state directory"
+	case !s.logOfOurs(r):
+		return nil, "its record names an output file that is not in our folder"
+	case !s.ours(r):
+		return nil, "its first process was not launched from this state directory"
 	}
 	at := place{dir: r.Dir, key: r.Key, taken: true}
 	if _, port, err := net.SplitHostPort(strings.TrimPrefix(r.Address, "http://")); err == nil {
@@ -128,17 +140,6 @@ func (s *Supervisor) matching(r record) (*spec, string) {
 	}
 	sp.log = r.Log
 	return sp, ""
-}
-
-// carries reports whether a process has our mark in its environment. One that wrote its title over its environment, as Python
-// programs do, has no mark any more and is taken at its pid and start time.
-func carries(pid int, mark string) bool {
-	env, err := processEnv("/proc", pid)
-	if err != nil {
-		return false
-	}
-	v := lookEnv(env, markName)
-	return v == "" || markName+"="+v == mark
 }
 
 // confirm asks an engine that had been ready whether it still is: healthy, the model listed to whoever has the key, and one
@@ -171,6 +172,7 @@ func (s *Supervisor) endLeftover(ctx context.Context, old *leftover, found []ide
 		text := "ending the engine that an earlier admitd left behind, because " + why + ": " + identsText(found)
 		s.out.note(text)
 		s.update(func(st *Status) { st.State, st.Text = Starting, text })
+		s.decide()
 		s.o.Logger.Warn("engine not adopted", "why", why, "processes", identsText(found))
 		if err := s.endProcesses(old.members, old.kill, 0); err != nil {
 			if _, err = s.wedged(ctx, err); err != nil {

@@ -98,9 +98,38 @@ func lockFor(stateDir string, f *os.File) error {
 	return fmt.Errorf("lock the state directory %s: %w", stateDir, err)
 }
 
-// busyBy says who has a directory's lock.
+// busyBy says who has a directory's lock. A pid of the dead is nobody's: whoever has the lock has not signed it yet.
 func busyBy(stateDir string, f *os.File) error {
-	return &StateDirBusyError{Dir: stateDir, PID: lockHolder(f)}
+	pid := lockHolder(f)
+	if !Alive(pid) {
+		pid = 0
+	}
+	return &StateDirBusyError{Dir: stateDir, PID: pid}
+}
+
+// Drain says, until release is called or the process ends, that an admitd which has given up a state directory still finishes
+// requests from it. Several may at once.
+func Drain(stateDir string) (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(stateDir, drainFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return func() {}, fmt.Errorf("say that requests are being finished: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		f.Close()
+		return func() {}, fmt.Errorf("say that requests are being finished: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// Drained reports whether no admitd finishes requests from a state directory that it has given up, so that what its record
+// leaves open is over. The caller has the directory's lock.
+func Drained(stateDir string) bool {
+	f, err := os.Open(filepath.Join(stateDir, drainFile))
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	return !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // Sign writes our pid into the lock file. The number only helps people; a disk too full to take it is no reason not to start.

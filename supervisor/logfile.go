@@ -188,10 +188,14 @@ func (t *tailer) close() {
 	t.f.Close()
 }
 
-// logPath is where an engine that was launched into dir prints.
+// logPath is where an engine that was launched into dir prints: a path that holds wherever a later admitd is started.
 func (o Options) logPath(dir string) string {
 	if o.StateDir != "" {
-		return filepath.Join(o.StateDir, logFile)
+		dir = o.StateDir
 	}
-	return filepath.Join(dir, logFile)
+	path := filepath.Join(dir, logFile)
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }

@@ -160,6 +160,7 @@ func (s *Supervisor) start(ctx context.Context) (*life, error) {
 		st.PID, st.Adopted, st.Phase, st.Phases, st.RestartAt, st.GaveUp = 0, false, "", nil, time.Time{}, false
 		st.Restarts = s.launches - 1
 	})
+	s.decide()
 	if err := s.beforeLaunch(ctx); err != nil {
 		return nil, err
 	}

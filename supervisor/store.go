@@ -21,6 +21,7 @@ const (
 	historyFile = "start-times.json"
 	recordFile  = "engine.json"
 	lockFile    = "engine.lock"
+	drainFile   = "engine.draining"
 )
 
 // markName is the variable in an engine's environment by which its processes are known.

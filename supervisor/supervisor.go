@@ -63,6 +63,11 @@ type Supervisor struct {
 	mu      sync.Mutex
 	changed chan struct{}
 
+	// only is the first process of the one engine that may be adopted, 0 when there is no such bound (AdoptOnly).
+	only int
+	// decided is closed when it is known whether an engine is adopted.
+	decided chan struct{}
+
 	// The fields below belong to Run's goroutine.
 	history  history
 	crashes  crashes
@@ -87,6 +92,7 @@ func New(o Options) (*Supervisor, error) {
 	s := &Supervisor{
 		o: o, key: rand.Text(), now: time.Now, launch: startProcess, rt: newTransport(),
 		requests: make(chan request), releases: make(chan chan error), ended: make(chan struct{}), hurry: make(chan struct{}), changed: make(chan struct{}),
+		decided: make(chan struct{}),
 	}
 	s.me.ID = rand.Text()
 	if self, ok := readProc("/proc", os.Getpid()); ok {

@@ -90,8 +90,10 @@ func (o Options) serve(ctx context.Context, h *heir) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return fmt.Errorf("make state folder: %w; set state_dir (--state-dir) to a folder that this user can write", err)
+	if h == nil { // a predecessor's is there already: one that is made now would be another
+		if err := os.MkdirAll(stateDir, 0o700); err != nil {
+			return setup("make state folder: %w; set state_dir (--state-dir) to a folder that this user can write", err)
+		}
 	}
 	// The locks come before anything in the folders: one that another admitd works in must not be touched.
 	held, err := o.lock(stateDir)
@@ -99,6 +101,12 @@ func (o Options) serve(ctx context.Context, h *heir) error {
 		return err
 	}
 	defer held.release()
+	var a *instance
+	defer func() {
+		if a != nil && a.drained != nil {
+			a.drained() // once the record is written
+		}
+	}()
 	token, err := ensureToken(TokenFile(o.Config.Admin.TokenFile, stateDir))
 	if err != nil {
 		return err
@@ -120,8 +128,8 @@ func (o Options) serve(ctx context.Context, h *heir) error {
 		return err
 	}
 	defer p.close()
-	a := &instance{
-		o: o, pool: p, gateL: ls.gate, adminL: ls.admin, certs: ls.certs, locks: held, heir: h,
+	a = &instance{
+		o: o, pool: p, gateL: ls.gate, adminL: ls.admin, certs: ls.certs, locks: held, stateDir: stateDir, heir: h,
 		gateAddr: ls.gateText(), adminAddr: sockets.Text(ls.admin.Addr()),
 	}
 	if h != nil && h.hello.Policy != nil {
@@ -151,6 +159,9 @@ type instance struct {
 	gateL, adminL *sockets.Listener
 	certs         *sockets.Certificates
 	locks         locks
+	// stateDir is the state folder; drained ends the notice there that we finish requests, nil without one.
+	stateDir string
+	drained  func()
 	// heir is set where another admitd hands over to this one, succession where this one hands over.
 	heir       *heir
 	succession succession
@@ -161,7 +172,7 @@ type instance struct {
 // run starts everything, waits for the end, and stops in order: gate, drain, engine, dashboard.
 func (a *instance) run(ctx context.Context, gateL, adminL net.Listener) error {
 	if a.heir != nil {
-		if err := a.heir.prepare(ctx); err != nil {
+		if err := a.prepare(ctx); err != nil {
 			return err
 		}
 	}

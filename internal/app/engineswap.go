@@ -14,6 +14,9 @@ import (
 type supervised interface {
 	engine
 	Release(ctx context.Context) error
+	AdoptOnly(pid int)
+	Adoptable(pid int) error
+	Decided() <-chan struct{}
 }
 
 // swapEngine is the pool's engine over several supervisions of it: one that was left to another admitd can be taken back.
@@ -55,10 +58,11 @@ func (e *swapEngine) Run(ctx context.Context) error {
 	return err
 }
 
-// takeBackWithin is how long callers go by what the engine was when it was left, until the next supervision knows it.
+// takeBackWithin bounds how long callers go by what the engine was when it was left, where the next supervision does not find
+// out sooner whether it still is.
 const takeBackWithin = 10 * time.Second
 
-// takeBack runs the next supervision, and shows it once it has found the engine as it was left.
+// takeBack runs the next supervision, and shows it once that has found the engine as it was left, or has found that it is not.
 func (e *swapEngine) takeBack(ctx context.Context, next supervised) error {
 	ended := make(chan error, 1)
 	go func() { ended <- next.Run(ctx) }()
@@ -71,6 +75,8 @@ func (e *swapEngine) takeBack(ctx context.Context, next supervised) error {
 		}
 		select {
 		case <-changed:
+		case <-next.Decided():
+			known = true
 		case <-late.C:
 			known = true
 		case err := <-ended:
@@ -118,6 +124,12 @@ func (e *swapEngine) Resume() error {
 	}
 	return nil
 }
+
+// AdoptOnly and Adoptable are the supervision's of now.
+func (e *swapEngine) AdoptOnly(pid int) { e.current().AdoptOnly(pid) }
+
+// Adoptable is for a successor that has not begun to supervise.
+func (e *swapEngine) Adoptable(pid int) error { return e.current().Adoptable(pid) }
 
 // Status implements supervisor.Engine, as do Changed, Transport, Logs and Pids. An engine that was taken back has been ready
 // since before, so that nothing starts afresh because of it.

@@ -18,10 +18,12 @@ type releasable struct {
 	refuse error
 	// stopped is set when its engine was stopped.
 	stopped bool
+	// decided is closed when it is known what becomes of the engine that it finds.
+	decided chan struct{}
 }
 
 func newReleasable() *releasable {
-	return &releasable{fakeEngine: newFakeEngine(), freed: make(chan struct{})}
+	return &releasable{fakeEngine: newFakeEngine(), freed: make(chan struct{}), decided: make(chan struct{})}
 }
 
 // Run implements engine.
@@ -41,6 +43,15 @@ func (r *releasable) Release(context.Context) error {
 	}
 	return r.refuse
 }
+
+// AdoptOnly implements supervised.
+func (r *releasable) AdoptOnly(int) {}
+
+// Adoptable implements supervised.
+func (r *releasable) Adoptable(int) error { return nil }
+
+// Decided implements supervised.
+func (r *releasable) Decided() <-chan struct{} { return r.decided }
 
 func (r *releasable) isReady(pid int, at time.Time) {
 	r.set(func(st *supervisor.Status) {
@@ -131,7 +142,8 @@ func TestEngineThatCannotBeTakenBackAsItWasIsShownAsItIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.made[1].become(supervisor.Loading, "launched anew")
-		pass(takeBackWithin + time.Second)
+		close(r.made[1].decided)
+		synctest.Wait()
 		if st := r.Status(); st.State != supervisor.Loading {
 			t.Errorf("%s", st.State)
 		}

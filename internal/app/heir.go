@@ -76,8 +76,12 @@ func Decline(in *sockets.Inherited, why error) {
 }
 
 // prepare says that everything is read and taken, and waits for the engine.
-func (h *heir) prepare(ctx context.Context) error {
+func (a *instance) prepare(ctx context.Context) error {
+	h := a.heir
 	defer context.AfterFunc(ctx, h.link.Close)()
+	if err := a.sameEngine(); err != nil {
+		return err
+	}
 	if err := h.link.Send(handover.Message{Kind: handover.Prepared}); err != nil {
 		return fmt.Errorf("%w: %w", errCalledOff, err)
 	}
@@ -86,6 +90,7 @@ func (h *heir) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errCalledOff, err)
 	}
 	h.open = m.Open
+	a.pool.swap.AdoptOnly(m.PID)
 	return nil
 }
 
@@ -274,7 +279,8 @@ func (l locks) release() {
 	}
 }
 
-// hold takes a folder's lock, or the one that was handed down when it is that folder's.
+// hold takes a folder's lock, or the one that was handed down when it is that folder's. The state folder has to be the
+// predecessor's: the engine belongs to it.
 func hold(dir string, in *sockets.Inherited, name string) (*supervisor.DirLock, error) {
 	if f := in.Take(name); f != nil {
 		lock, err := supervisor.Inherit(dir, f)
@@ -282,6 +288,9 @@ func hold(dir string, in *sockets.Inherited, name string) (*supervisor.DirLock, 
 			return lock, nil
 		}
 		// Another folder than before: then it must be free.
+	}
+	if in.FromAdmitd() && name == sockets.StateLock {
+		return nil, fmt.Errorf("%s %w", dir, errOtherFolder)
 	}
 	return supervisor.Hold(dir)
 }

@@ -47,6 +47,8 @@ type pool struct {
 	engine      engine
 	// swap is the same engine, for an upgrade.
 	swap *swapEngine
+	// launchedBy are the settings that the engine is launched by (engineSettings).
+	launchedBy map[string]string
 	// letGo ends what keeps an installed engine from being removed; nil when nothing does.
 	letGo   func()
 	scraper scraper
@@ -110,7 +112,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	if err != nil {
 		return nil, setup("%w", err)
 	}
-	p := &pool{config: c, letGo: held}
+	p := &pool{config: c, letGo: held, launchedBy: engineSettings(c, so)}
 	so.Self, so.Logger = o.Self, news(o).With("component", "supervisor")
 	so.BeforeStop, so.Progress, so.Idle, so.CanaryAfter = p.drain, p.progress, p.idle, none(c.Engine.ProbeAfter)
 	p.memoryHooks(&so)
@@ -122,7 +124,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 	}
 	sup := p.swap
 	p.engine = sup
-	if p.journal, err = openJournal(c.Journal, stateDir, o.Inherited.FromAdmitd(), o.Logger); err != nil {
+	if p.journal, err = openJournal(c.Journal, stateDir, o.Inherited.FromAdmitd() || !supervisor.Drained(stateDir), o.Logger); err != nil {
 		return nil, err
 	}
 	p.scraper = signals.NewScraper(signals.ScraperOptions{
@@ -141,7 +143,7 @@ func newPool(ctx context.Context, o Options, stateDir string) (*pool, error) {
 }
 
 // openJournal goes on with the record that is on disk. The lock on the folder says that nobody else writes to it, but for an
-// admitd that hands over to us: its requests have not ended.
+// admitd that hands over to us, or one that gave up the folder and still finishes: its requests have not ended.
 func openJournal(c config.Journal, stateDir string, shared bool, logger *slog.Logger) (*journal.Journal, error) {
 	return journal.New(journal.Options{
 		Ring: c.Ring, Dir: journalDir(c.Dir, stateDir), MaxBytes: int64(c.MaxBytes), MaxAge: c.MaxAge,

@@ -127,12 +127,20 @@ func (s *succession) begin() (context.Context, error) {
 	return s.life, nil
 }
 
-// giveWay stops accepting: the successor has the same sockets, and what waits in their queues is served there.
+// giveWay stops accepting: the successor has the same sockets, and what waits in their queues is served there. The folders'
+// locks go too.
 func (a *instance) giveWay(pid int) {
 	a.leaving.Store(true)
 	_ = a.gateL.Leave()
 	_ = a.adminL.Leave()
 	a.tell(sockets.MainPID(pid))
+	// From here on the folders are the successor's alone: when it ends, another one can begin while we still finish.
+	done, err := supervisor.Drain(a.stateDir)
+	if err != nil {
+		a.o.Logger.Warn("a later admitd may take requests for lost that are still being finished", "error", err)
+	}
+	a.drained = done
+	a.locks.release()
 }
 
 func (s *succession) end(done bool) {
@@ -230,7 +238,8 @@ func (a *instance) handOver(ctx context.Context, s *successor, sure func() bool,
 	if a.o.Config.Journal.Dir == "" {
 		since = 0 // no disk from which the successor could read what came before
 	}
-	hello := handover.Message{Kind: handover.Hello, Listen: a.o.Config.Listen, AdminListen: a.o.Config.Admin.Listen, Policy: p.store.handedOn()}
+	hello := handover.Message{Kind: handover.Hello, Listen: a.o.Config.Listen, AdminListen: a.o.Config.Admin.Listen, Policy: p.store.handedOn(),
+		Settings: p.launchedBy, PID: p.swap.Status().PID}
 	if err := link.Send(hello); err != nil {
 		return err
 	}
@@ -250,10 +259,7 @@ func (a *instance) handOver(ctx context.Context, s *successor, sure func() bool,
 			a.takeBack(s)
 		}
 	}()
-	if err := link.Send(handover.Message{Kind: handover.Take, Open: open}); err != nil {
-		return err
-	}
-	if _, err := link.Expect(handover.Ready); err != nil {
+	if err := a.lend(s, open); err != nil {
 		return err
 	}
 	tell("it has adopted the engine")
@@ -286,6 +292,38 @@ func (a *instance) handOver(ctx context.Context, s *successor, sure func() bool,
 	return nil
 }
 
+// lend leaves the engine to the successor until that is Ready. Nobody here supervises it meanwhile, and callers must not be
+// told for long that an engine serves which is dead: when its first process ends, the upgrade is called off.
+func (a *instance) lend(s *successor, open bool) error {
+	pid := a.pool.swap.Status().PID
+	quit, dead := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for pid == 0 || supervisor.Alive(pid) {
+			select {
+			case <-tick.C:
+			case <-quit:
+				dead <- false
+				return
+			}
+		}
+		s.link.Close()
+		dead <- true
+	}()
+	err := s.link.Send(handover.Message{Kind: handover.Take, Open: open, PID: pid})
+	if err == nil {
+		_, err = s.link.Expect(handover.Ready)
+	}
+	close(quit)
+	if <-dead {
+		return errEngineEnded
+	}
+	return err
+}
+
+var errEngineEnded = errors.New("the engine ended meanwhile; try again when it is ready")
+
 // maxPast bounds the entries that go to the successor's memory in one message; the record on disk has all.
 const maxPast = 4000
 
@@ -311,7 +349,16 @@ func (a *instance) leave(ctx context.Context, gateSrv, adminSrv server) {
 		_ = adminSrv.Close()
 	}
 	forwarded := a.finishRequests(ctx, c.Upgrade.DrainTimeout, sent, log)
-	_ = gateSrv.Close()
+	if !a.alone() {
+		a.pool.beginStop()
+		a.pool.admission.EndAll()
+	}
+	// Answers that are whole, or were ended with an error just now, are still on their way.
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancelLast()
+	if err := gateSrv.Shutdown(last); err != nil {
+		_ = gateSrv.Close()
+	}
 	// Handlers whose connection was closed under them still write their last entries.
 	for wait := time.Now().Add(5 * time.Second); a.pool.inFlight() > 0 && time.Now().Before(wait); {
 		<-time.After(20 * time.Millisecond)
@@ -328,7 +375,8 @@ func (a *instance) leave(ctx context.Context, gateSrv, adminSrv server) {
 }
 
 // finishRequests waits until nobody is left, the time is up, or somebody is in a hurry. It returns how the forwarding ended
-// when that ended first, else nil.
+// when that ended first, else nil. Connections that wait for a next request count only while there is a successor: nobody is
+// served better by our staying when there is none.
 func (a *instance) finishRequests(ctx context.Context, limit time.Duration, sent <-chan error, log *slog.Logger) (forwarded func() error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -336,7 +384,7 @@ func (a *instance) finishRequests(ctx context.Context, limit time.Duration, sent
 	defer tick.Stop()
 	stopping := ctx.Done()
 	told := map[admission.ID]int{}
-	for !a.alone() {
+	for !a.alone() || forwarded == nil && a.gateL.Connections() > 0 {
 		select {
 		case <-tick.C:
 			a.tellProgress(told)
@@ -356,13 +404,13 @@ func (a *instance) finishRequests(ctx context.Context, limit time.Duration, sent
 	return forwarded
 }
 
-// alone reports that no caller and no earlier admitd needs us any more.
+// alone reports that no request and no earlier admitd needs us any more.
 func (a *instance) alone() bool {
 	if h := a.heir; h != nil && !h.finished() {
 		return false
 	}
 	d := a.pool.admission.Dump(admission.Totals)
-	return d.InFlight == 0 && d.Held == 0 && a.gateL.Connections() == 0
+	return d.InFlight == 0 && d.Held == 0
 }
 
 // tellProgress sends the tokens of requests that have moved, so that the successor knows them to run.

@@ -10,8 +10,8 @@
 //
 // The order, predecessor to successor on the left:
 //
-//	Hello                      the addresses and the policy that run
-//	               Prepared    configuration read, folders and listeners taken, nothing begun
+//	Hello                      the addresses, the policy and the engine that run
+//	               Prepared    configuration read, folders and listeners taken, the engine is one to adopt, nothing begun
 //	Take                       the predecessor no longer supervises: the engine may be adopted
 //	               Ready       adopted, and the gate would open
 //	Commit                     with the requests in flight, and what the record has gained since Hello
@@ -67,6 +67,10 @@ type Message struct {
 	// Listen and AdminListen, of Hello, are the addresses as they were configured.
 	Listen      string `json:"listen,omitempty"`
 	AdminListen string `json:"admin_listen,omitempty"`
+	// Settings, of Hello, are the hashes of the settings that the engine was launched by, under their names.
+	Settings map[string]string `json:"settings,omitempty"`
+	// PID, of Hello and Take, is the engine's first process; 0 when none runs. The successor adopts that one, or fails.
+	PID int `json:"pid,omitempty"`
 	// Policy, of Hello, is the running policy.
 	Policy *Policy `json:"policy,omitempty"`
 	// Open, of Take, says whether the predecessor's gate is open, so that the successor's has to be before it is Ready.
