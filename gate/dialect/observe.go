@@ -396,7 +396,8 @@ func (o *observer) usage() Usage {
 		}
 	}
 	if n := [3]int{prompt.n, cached.n, o.completion.n}; o.told == nil || *o.told != n {
-		o.told = &n
+		told := n // what is kept is made here, and only here
+		o.told = &told
 	}
 	n, u := o.told, Usage{}
 	if prompt.set {
