@@ -16,7 +16,8 @@ import (
 func shared(t *testing.T, script string) Options {
 	t.Helper()
 	o := fakeOptions(t, script)
-	o.StateDirLocked = true
+	// However busy the machine is, an engine that works is not taken for one that does not.
+	o.StateDirLocked, o.HealthTimeout = true, patience
 	o.Env = append(o.Env, gateEnv+"="+filepath.Join(t.TempDir(), "gate"))
 	return o
 }
@@ -56,12 +57,13 @@ func living(pid int) bool {
 }
 
 func TestLeftEngineIsAdoptedAndServedOn(t *testing.T) {
+	t.Parallel()
 	o := shared(t, "lines serve")
 	o.Args = []string{"--max-num-seqs", "8"}
 	pid := left(t, o)
 	r := run(t, o)
 	st := r.ready()
-	if st.PID != pid || st.Restarts != 0 || !strings.Contains(st.Text, "adopted") {
+	if st.PID != pid || st.Restarts != 0 || !st.Adopted {
 		t.Errorf("pid %d, restarts %d, text %q; want the same process, adopted: %d", st.PID, st.Restarts, st.Text, pid)
 	}
 	if st.Model != "m" || st.MaxModelLen != 2048 || st.KVCapacityTokens != 46592 || st.Slots != 8 || st.Version != "0.32.0" || len(st.Phases) < 3 {
@@ -76,14 +78,16 @@ func TestLeftEngineIsAdoptedAndServedOn(t *testing.T) {
 	if e := st.LastExit; e == nil || e.Wanted || !strings.Contains(e.Text, "not known") || !strings.Contains(fmt.Sprint(e.Tail), "about to die") {
 		t.Errorf("last exit %+v; want a crash of unknown status with the last lines", e)
 	}
-	if st.PID == pid || strings.Contains(st.Text, "adopted") {
+	if st.PID == pid || st.Adopted {
 		t.Errorf("pid %d, text %q; want an engine of its own", st.PID, st.Text)
 	}
 }
 
 func TestAdoptedEngineIsStoppedAsAnyOther(t *testing.T) {
+	t.Parallel()
 	for script, how := range map[string]string{"serve": "SIGTERM", "ignoreterm holder serve": "SIGKILL"} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			o := shared(t, script)
 			o.StopGrace = 50 * time.Millisecond
 			if how == "SIGTERM" {
@@ -112,6 +116,7 @@ func TestAdoptedEngineIsStoppedAsAnyOther(t *testing.T) {
 }
 
 func TestEngineThatDoesNotMatchIsEndedAndReplaced(t *testing.T) {
+	t.Parallel()
 	edit := func(change func(*record)) func(*testing.T, *rig, *Options) {
 		return func(t *testing.T, _ *rig, o *Options) {
 			r, _ := readRecord(o.StateDir, bootID())
@@ -121,6 +126,7 @@ func TestEngineThatDoesNotMatchIsEndedAndReplaced(t *testing.T) {
 			}
 		}
 	}
+	const silent = 500 * time.Millisecond // one that says nothing for so long is not adopted
 	for name, c := range map[string]struct {
 		change func(*testing.T, *rig, *Options)
 		why    string
@@ -134,8 +140,9 @@ func TestEngineThatDoesNotMatchIsEndedAndReplaced(t *testing.T) {
 		"other folder":    {edit(func(r *record) { r.Dir = "/" }), "no folder of ours"},
 		"no process yet":  {edit(func(r *record) { r.Leader = ident{} }), "not recorded to the end"},
 		"another boot":    {edit(func(r *record) { r.BootID = "x" }), "no record"},
-		"wedged":          {func(_ *testing.T, r *rig, _ *Options) { r.post("/hang") }, "does not work: /health no answer in time"},
-		"frozen": {func(t *testing.T, r *rig, _ *Options) {
+		"wedged":          {func(_ *testing.T, r *rig, o *Options) { o.HealthTimeout = silent; r.post("/hang") }, "does not work: /health no answer in time"},
+		"frozen": {func(t *testing.T, r *rig, o *Options) {
+			o.HealthTimeout = silent
 			if err := syscall.Kill(r.Status().PID, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
@@ -148,12 +155,12 @@ func TestEngineThatDoesNotMatchIsEndedAndReplaced(t *testing.T) {
 		}, "first process is dead"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := shared(t, "holder serve")
 			first := run(t, o)
 			st := first.ready()
 			worker := first.holder()
 			first.leave()
-			o.HealthTimeout = 500 * time.Millisecond
 			c.change(t, first, &o)
 			r := run(t, o)
 			now := r.ready()
@@ -171,6 +178,7 @@ func TestEngineThatDoesNotMatchIsEndedAndReplaced(t *testing.T) {
 }
 
 func TestLoadingEngineIsAdoptedWhereItStands(t *testing.T) {
+	t.Parallel()
 	o := shared(t, "lines wait serve")
 	first := run(t, o)
 	pid := first.await("making the KV cache", func(st Status) bool { return st.Phase == phaseKVCache }).PID
@@ -183,12 +191,13 @@ func TestLoadingEngineIsAdoptedWhereItStands(t *testing.T) {
 	if err := os.WriteFile(lookEnv(o.Env, gateEnv), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if st = r.ready(); st.PID != pid || st.Restarts != 0 || !strings.Contains(st.Text, "adopted") {
+	if st = r.ready(); st.PID != pid || st.Restarts != 0 || !st.Adopted {
 		t.Errorf("status %+v; want %d ready", st, pid)
 	}
 }
 
 func TestLoadingEngineOfAnotherKeyIsReplaced(t *testing.T) {
+	t.Parallel()
 	o := shared(t, "lines wait serve")
 	first := run(t, o)
 	pid := first.await("loading", func(st Status) bool { return st.Phase == phaseKVCache }).PID
@@ -210,6 +219,7 @@ func TestLoadingEngineOfAnotherKeyIsReplaced(t *testing.T) {
 
 // It may be busy with what an admitd that leaves has in hand, or be dead inside: the watch tells.
 func TestAdoptedEngineThatBringsOutNoTokenIsStalledAndThenReplaced(t *testing.T) {
+	t.Parallel()
 	o := shared(t, "serve")
 	o.StopGrace = 10 * time.Millisecond
 	first := run(t, o)
@@ -227,6 +237,7 @@ func TestAdoptedEngineThatBringsOutNoTokenIsStalledAndThenReplaced(t *testing.T)
 }
 
 func TestSGLangIsKnownAgainByItsPortAndKey(t *testing.T) {
+	t.Parallel()
 	o := Options{Kind: SGLang, Model: "org/model", Binary: os.Args[0], StateDir: t.TempDir()}.defaults()
 	launched, err := o.specAt(place{n: 1, dir: "/run/admitd-1", key: "k"})
 	if err != nil {
@@ -246,6 +257,7 @@ func TestSGLangIsKnownAgainByItsPortAndKey(t *testing.T) {
 }
 
 func TestRemovedOutputFileDoesNotCostTheEngine(t *testing.T) {
+	t.Parallel()
 	o := shared(t, "lines serve")
 	pid := left(t, o)
 	if err := os.Remove(filepath.Join(o.StateDir, logFile)); err != nil {
@@ -259,8 +271,10 @@ func TestRemovedOutputFileDoesNotCostTheEngine(t *testing.T) {
 
 // The successor takes the engine while its predecessor still watches it: from then on there is one that acts.
 func TestTakenEngineIsLeftAloneByItsFormerOwner(t *testing.T) {
+	t.Parallel()
 	for _, why := range []string{"crash", "stop", "restart"} {
 		t.Run(why, func(t *testing.T) {
+			t.Parallel()
 			o := shared(t, "serve")
 			o.BeforeStop = func(context.Context) {}
 			old := run(t, o)
@@ -299,6 +313,7 @@ func TestTakenEngineIsLeftAloneByItsFormerOwner(t *testing.T) {
 }
 
 func TestRequestsUnderWaySurviveTheRelease(t *testing.T) {
+	t.Parallel()
 	o := shared(t, "serve")
 	old := run(t, o)
 	old.ready()
@@ -310,6 +325,7 @@ func TestRequestsUnderWaySurviveTheRelease(t *testing.T) {
 }
 
 func TestReleaseNeedsSomethingToRelease(t *testing.T) {
+	t.Parallel()
 	r := run(t, fakeOptions(t, "serve"))
 	r.ready()
 	r.end()
@@ -326,6 +342,7 @@ func TestReleaseNeedsSomethingToRelease(t *testing.T) {
 }
 
 func TestEngineWithoutAStateDirectoryPrintsIntoItsOwnFolder(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "lines serve")
 	o.StateDir = ""
 	r := run(t, o)
@@ -336,6 +353,7 @@ func TestEngineWithoutAStateDirectoryPrintsIntoItsOwnFolder(t *testing.T) {
 }
 
 func TestEngineIsAdoptedByOthersThanItsParent(t *testing.T) {
+	t.Parallel()
 	// A dead record's pid was given to somebody else.
 	if _, err := adoptProcess(record{Leader: ident{PID: os.Getpid(), Start: 1}}); err == nil {
 		t.Error("a process was adopted that only bears the pid")

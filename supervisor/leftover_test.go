@@ -23,6 +23,8 @@ func abandon(t *testing.T, mark string) *exec.Cmd {
 		c.Process.Kill()
 		c.Wait()
 	})
+	// Start returns in the middle of the exec, when a process has no environment yet that others could read.
+	until(t, "it carries its mark", func() bool { return hasMark("/proc", mark, c.Process.Pid) })
 	return c
 }
 
@@ -43,6 +45,7 @@ func alive(c *exec.Cmd) bool {
 
 // An admitd that is killed right after a launch leaves no word of it, and one with a full disk neither.
 func TestLeftoverWithoutARecordIsKnownByItsMark(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "serve")
 	old := abandon(t, folderMark(o.StateDir))
 	other := abandon(t, folderMark(t.TempDir()))
@@ -55,6 +58,7 @@ func TestLeftoverWithoutARecordIsKnownByItsMark(t *testing.T) {
 }
 
 func TestRecordIsWrittenBeforeTheLaunch(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "serve")
 	s, err := New(o)
 	if err != nil {

@@ -43,6 +43,7 @@ func until(t *testing.T, what string, ok func() bool) {
 }
 
 func TestOutputFileIsEmptiedUnderTheEngineWithoutALine(t *testing.T) {
+	t.Parallel()
 	w, tail, out := printing(t)
 	lines := 0
 	line := strings.Repeat("x", 1000)
@@ -74,6 +75,7 @@ func TestOutputFileIsEmptiedUnderTheEngineWithoutALine(t *testing.T) {
 }
 
 func TestOutputThatGrowsFasterThanItIsReadIsCutAndThatIsSaid(t *testing.T) {
+	t.Parallel()
 	w, tail, out := printing(t)
 	if err := os.Truncate(w.Name(), logMax+(1<<20)); err != nil {
 		t.Fatal(err)
@@ -91,6 +93,7 @@ func TestOutputThatGrowsFasterThanItIsReadIsCutAndThatIsSaid(t *testing.T) {
 }
 
 func TestOutputIsReadAgainFromTheStartOfALine(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), logFile)
 	if err := os.WriteFile(path, []byte(strings.Repeat("old line\n", 100)+"new\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -108,6 +111,7 @@ func TestOutputIsReadAgainFromTheStartOfALine(t *testing.T) {
 }
 
 func TestFreshOutputFileIsNotTheOldOne(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), logFile)
 	old, err := createLog(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -11,6 +12,11 @@ import (
 func TestMain(m *testing.M) {
 	if script := os.Getenv(scriptEnv); script != "" {
 		os.Exit(playEngine(script))
+	}
+	// Tests of real processes wait far more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "10"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

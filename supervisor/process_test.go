@@ -18,7 +18,7 @@ import (
 )
 
 // patience is the deadline of everything that a real process is waited for. It is no measure, only an end.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // rig runs a supervisor over fake engine processes.
 type rig struct {
@@ -150,6 +150,7 @@ func (r *rig) holder() int {
 }
 
 func TestEngineFromLaunchToStop(t *testing.T) {
+	t.Parallel()
 	drained := make(chan State, 1)
 	o := fakeOptions(t, "lines key serve")
 	o.Args = []string{"--max-num-seqs", "8"}
@@ -197,6 +198,7 @@ func TestEngineFromLaunchToStop(t *testing.T) {
 }
 
 func TestF34_CarriageReturnProgressBarNeitherBlocksNorFloods(t *testing.T) {
+	t.Parallel()
 	r := run(t, fakeOptions(t, "bar serve"))
 	r.ready()
 	lines, lost := r.Logs(0, 0)
@@ -212,6 +214,7 @@ func TestF34_CarriageReturnProgressBarNeitherBlocksNorFloods(t *testing.T) {
 }
 
 func TestF34_FloodOfOutputIsBoundedAndBlocksNobody(t *testing.T) {
+	t.Parallel()
 	r := run(t, fakeOptions(t, "flood serve"))
 	r.ready() // nobody has read a line so far
 	lines, lost := r.Logs(0, 0)
@@ -225,6 +228,7 @@ func TestF34_FloodOfOutputIsBoundedAndBlocksNobody(t *testing.T) {
 }
 
 func TestF34_ChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "ignoreterm serve")
 	o.StopGrace = 10 * time.Millisecond
 	r := run(t, o)
@@ -239,8 +243,10 @@ func TestF34_ChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestF34_GrandchildHoldingStdoutIsEndedWithTheEngine(t *testing.T) {
+	t.Parallel()
 	for _, script := range []string{"holder serve", "stranger serve"} {
 		t.Run(script, func(t *testing.T) {
+			t.Parallel()
 			r := run(t, fakeOptions(t, script))
 			st := r.ready()
 			grandchild := r.holder()
@@ -259,8 +265,10 @@ func TestF34_GrandchildHoldingStdoutIsEndedWithTheEngine(t *testing.T) {
 }
 
 func TestF36_DeathAfterReadyIsACrashWhateverTheExitCode(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{"/die", "/die?badly=x"} {
 		t.Run(path, func(t *testing.T) {
+			t.Parallel()
 			r := run(t, fakeOptions(t, "serve"))
 			r.ready()
 			r.post(path)
@@ -273,8 +281,10 @@ func TestF36_DeathAfterReadyIsACrashWhateverTheExitCode(t *testing.T) {
 }
 
 func TestF36_ExitAtOnceEndsInFailedWithTheLastLines(t *testing.T) {
+	t.Parallel()
 	for script, exit := range map[string]string{"fail": "exit status 1", "quit": "exit status 0"} {
 		t.Run(script, func(t *testing.T) {
+			t.Parallel()
 			o := fakeOptions(t, script)
 			o.Restart.Budget = 2
 			r := run(t, o)
@@ -293,10 +303,12 @@ func TestF36_ExitAtOnceEndsInFailedWithTheLastLines(t *testing.T) {
 }
 
 func TestF36_LastingErrorsAreNotRetried(t *testing.T) {
+	t.Parallel()
 	missing := fakeOptions(t, "serve")
 	missing.Binary = "/no/such/vllm"
 	for name, o := range map[string]Options{"bad flag": fakeOptions(t, "badflag"), "no such program": missing} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := run(t, o)
 			st := r.await("given up", func(st Status) bool { return st.GaveUp })
 			if st.Restarts != 0 || st.LastExit.Cause == "" || st.LastExit.Hint == "" {
@@ -307,6 +319,7 @@ func TestF36_LastingErrorsAreNotRetried(t *testing.T) {
 }
 
 func TestSimulatorThatRefusesItsArgumentsIsNotRetried(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "simusage")
 	o.Kind = Sim
 	st := run(t, o).await("given up", func(st Status) bool { return st.GaveUp })
@@ -341,6 +354,7 @@ func TestF36_BusyPortIsNamedAndTriedAgain(t *testing.T) {
 }
 
 func TestOnlyTheLeaderIsAskedToEnd(t *testing.T) {
+	t.Parallel()
 	r := run(t, fakeOptions(t, "holder serve"))
 	r.ready()
 	grandchild := r.holder() // it tells its pid when it listens for the signal
@@ -356,6 +370,7 @@ func TestOnlyTheLeaderIsAskedToEnd(t *testing.T) {
 }
 
 func TestStopWhileLoadingLeavesNothing(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "holder hold")
 	o.BeforeStop = func(context.Context) { t.Error("drained although the engine never was ready") }
 	r := run(t, o)
@@ -369,16 +384,21 @@ func TestStopWhileLoadingLeavesNothing(t *testing.T) {
 }
 
 func TestHungEngineStallsAndIsRestarted(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "serve")
-	o.HealthTimeout, o.StallRestartAfter, o.StopGrace = 20*time.Millisecond, 50*time.Millisecond, 10*time.Millisecond
+	o.HealthTimeout, o.StallRestartAfter, o.StopGrace = 300*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond
+	o.Restart.Budget = 1 << 20 // on a busy machine also one that works may answer too late
 	r := run(t, o)
-	r.ready()
+	old := r.ready().PID
 	r.post("/hang")
-	r.await("stalled", func(st Status) bool { return st.State == Stalled })
-	r.await("ready again", func(st Status) bool { return st.State == Ready && st.Restarts == 1 })
+	st := r.await("ready again", func(st Status) bool { return st.State == Ready && st.PID != old })
+	if e := st.LastExit; e == nil || !strings.Contains(e.Cause, "health probes in a row failed") {
+		t.Errorf("last exit %+v; want a restart for the stall", e)
+	}
 }
 
 func TestRestartGivesANewProcess(t *testing.T) {
+	t.Parallel()
 	r := run(t, fakeOptions(t, "serve"))
 	old := r.ready().PID
 	if err := r.Restart(t.Context()); err != nil {
@@ -396,6 +416,7 @@ func TestRestartGivesANewProcess(t *testing.T) {
 }
 
 func TestLeftoverOfAnEarlierRunIsEndedFirst(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "serve")
 	old := exec.Command(os.Args[0])
 	old.Env = append(os.Environ(), scriptEnv+"=hold")
@@ -438,6 +459,7 @@ func TestLeftoverOfAnEarlierRunIsEndedFirst(t *testing.T) {
 }
 
 func TestStateDirectoryBelongsToOne(t *testing.T) {
+	t.Parallel()
 	o := fakeOptions(t, "serve")
 	r := run(t, o)
 	r.ready()

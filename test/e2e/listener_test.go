@@ -83,6 +83,7 @@ func (m *manager) after(n int) (lines []string, all int) {
 }
 
 func TestSystemdSocketNoticesReloadAndUpgradeBySignal(t *testing.T) {
+	t.Parallel()
 	m, notify := newManager(t)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -197,6 +198,7 @@ func tlsCall(t *testing.T, url string, roots *x509.CertPool) (name string, err e
 }
 
 func TestTLSCertificateIsRenewedWhileServingAndOverAnUpgrade(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	roots := certify(t, dir, "first")
 	a := harness.Start(t, harness.Options{Binary: binary, EngineArgs: []string{"--load-time", "200ms"},
@@ -229,6 +231,7 @@ func TestTLSCertificateIsRenewedWhileServingAndOverAnUpgrade(t *testing.T) {
 }
 
 func TestUnixSocketsServeGateAndAdminOverAnUpgrade(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "admitd-sock-")
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 // What /metrics shows and what docs/metrics.md lists are the same; GPU families need a GPU.
 func TestDocumentedMetricsAreTheOnesExported(t *testing.T) {
+	t.Parallel()
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)

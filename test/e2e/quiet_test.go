@@ -15,6 +15,7 @@ import (
 
 // An engine that sends bytes beyond its answer: net/http says so on the standard logger, and quotes them.
 func TestAnswerTextBeyondAnAnswerIsNotLogged(t *testing.T) {
+	t.Parallel()
 	const canary = "CANARYANSWER"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -64,6 +65,7 @@ func overlong(c net.Conn, more string) {
 
 // OPTIONS * is net/http's own answer unless it is switched off: 200 to anybody.
 func TestOptionsStarIsRefused(t *testing.T) {
+	t.Parallel()
 	a := start(t, "")
 	a.WaitReady(readyWithin)
 	c, err := net.Dial("tcp", strings.TrimPrefix(a.Gate, "http://"))

@@ -20,17 +20,18 @@ import (
 
 func settled(t *testing.T, a *harness.Admitd) {
 	t.Helper()
-	a.Until(30*time.Second, "settled", func() bool {
+	a.Until(readyWithin, "settled", func() bool {
 		l := a.Status().Pools[0].Ledger
 		return l.InFlight == 0 && l.Held == 0 && l.ReservedTokens == 0 && l.Admitted == l.Settled
 	})
 }
 
 func TestServeFromStartToStop(t *testing.T) {
+	t.Parallel()
 	a := start(t, "")
 	a.WaitReady(readyWithin)
 	for _, want := range []string{"SIMULATED ENGINE", "ready: " + model, "dashboard: http://"} {
-		a.Until(10*time.Second, "saying "+want, func() bool { return strings.Contains(a.Output(), want) })
+		a.Until(readyWithin, "saying "+want, func() bool { return strings.Contains(a.Output(), want) })
 	}
 	for _, stream := range []bool{true, false} {
 		ans := harness.Post(harness.Timeout(t, time.Minute), a.Gate+"/v1/chat/completions", harness.Chat(model, "Hello", 16, stream))
@@ -55,16 +56,14 @@ func TestServeFromStartToStop(t *testing.T) {
 
 // Decisions must add up: what callers saw, the journal, the metrics and the feed.
 func TestBurstOf40AgainstFourSlotsAddsUp(t *testing.T) {
+	t.Parallel()
 	a := start(t, "policy: queue-depth\nparams: {max_waiting: 2}\nhold: {max_wait: 0s, max_requests: 0}\n",
 		"--max-num-seqs", "4", "--speed", "0.5")
 	a.WaitReady(readyWithin)
 	feed := countFeed(t, a)
 	var wg sync.WaitGroup
 	answers := make([]harness.Answer, 40)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
 	for i := range answers {
-		<-tick.C
 		wg.Go(func() {
 			answers[i] = harness.Post(context.Background(), a.Gate+"/v1/chat/completions", harness.Chat(model, fmt.Sprintf("Question %d", i), 400, i%2 == 0))
 		})
@@ -105,10 +104,11 @@ func TestBurstOf40AgainstFourSlotsAddsUp(t *testing.T) {
 	if fmt.Sprint(journal) != fmt.Sprint(counts) {
 		t.Errorf("journal %v, callers saw %v", journal, counts)
 	}
-	a.Until(10*time.Second, "counted by the feed", func() bool { return feed() == [3]int{counts["admit"], counts["defer"], counts["reject"]} })
+	a.Until(readyWithin, "counted by the feed", func() bool { return feed() == [3]int{counts["admit"], counts["defer"], counts["reject"]} })
 }
 
 func TestKVPolicyOnAnEngineWithoutKVMetricDoesNotStart(t *testing.T) {
+	t.Parallel()
 	a := start(t, "policy: kv-threshold\nparams: {max_kv_used: 0.9}\n", "--fault", "no-kv-metric")
 	if code := a.WaitExit(readyWithin); code != 5 {
 		t.Errorf("exit code %d, want 5", code)
@@ -121,8 +121,10 @@ func TestKVPolicyOnAnEngineWithoutKVMetricDoesNotStart(t *testing.T) {
 }
 
 func TestPolicyReloads(t *testing.T) {
+	t.Parallel()
 	file := harness.WriteFile(t, "policy.yaml", "policy: admit-all\n")
-	a := harness.Start(t, harness.Options{Binary: binary, Args: []string{"--engine", "sim", "--model", model, "--policy", file}, EngineArgs: []string{"--load-time", "200ms"}})
+	a := harness.Start(t, harness.Options{Binary: binary, Args: []string{"--engine", "sim", "--model", model, "--policy", file},
+		EngineArgs: []string{"--load-time", "200ms", "--speed", "0.1", "--median-output", endless}})
 	a.WaitReady(readyWithin)
 	rev := func() string { return a.Status().Pools[0].Policy.Rev }
 	first := rev()
@@ -155,20 +157,21 @@ func TestPolicyReloads(t *testing.T) {
 		}
 	}
 	write("policy: queue-depth\nparams: {max_waiting: 7}\n")
-	a.Until(30*time.Second, "running the file's policy", func() bool { return a.Status().Pools[0].Policy.Name == "queue-depth" })
+	a.Until(readyWithin, "running the file's policy", func() bool { return a.Status().Pools[0].Policy.Name == "queue-depth" })
 	good := rev()
 	write("policy: queue-dept\n")
-	a.Until(30*time.Second, "complaining about the broken file", func() bool { return !a.Status().Config.LastReloadOK })
+	a.Until(readyWithin, "complaining about the broken file", func() bool { return !a.Status().Config.LastReloadOK })
 	if rev() != good || a.Metric("admitd_config_last_reload_successful", "") != 0 {
 		t.Errorf("a broken file took effect, or the metric hides it")
 	}
 	write("policy: queue-depth\nparams: {max_waiting: 9}\n")
 	a.Signal(syscall.SIGHUP)
-	a.Until(30*time.Second, "reloaded on SIGHUP", func() bool { return rev() != good && a.Status().Config.LastReloadOK })
+	a.Until(readyWithin, "reloaded on SIGHUP", func() bool { return rev() != good && a.Status().Config.LastReloadOK })
 }
 
 // 50 open streams survive 20 policy changes: each is what the engine would have sent without any.
 func TestFiftyStreamsSurviveTwentyReloadsByteIdentical(t *testing.T) {
+	t.Parallel()
 	a := start(t, "policy: admit-all\n", "--max-num-seqs", "64")
 	a.WaitReady(readyWithin)
 	ask := func(i int) harness.Answer {
@@ -203,7 +206,8 @@ func TestFiftyStreamsSurviveTwentyReloadsByteIdentical(t *testing.T) {
 }
 
 func TestKilledSimulatedEngineComesBack(t *testing.T) {
-	a := start(t, "")
+	t.Parallel()
+	a := start(t, "", "--median-output", endless)
 	a.WaitReady(readyWithin)
 	before := a.Status().Pools[0].Engine
 	resp, err := harness.Open(context.Background(), a.Gate+"/v1/chat/completions", harness.Chat(model, "long", 20000, true))
@@ -219,7 +223,7 @@ func TestKilledSimulatedEngineComesBack(t *testing.T) {
 	if end := string(b); !strings.Contains(end, `"error"`) || !strings.HasSuffix(end, "data: [DONE]\n\n") {
 		t.Errorf("the open stream did not end honestly: …%q", end[max(0, len(end)-300):])
 	}
-	a.Until(time.Minute, "ready again", func() bool {
+	a.Until(readyWithin, "ready again", func() bool {
 		e := a.Status().Pools[0].Engine
 		return e.State == "ready" && e.PID != before.PID && e.Restarts == before.Restarts+1
 	})
@@ -227,6 +231,7 @@ func TestKilledSimulatedEngineComesBack(t *testing.T) {
 }
 
 func TestEngineThatCannotStartEndsWithSevenAndAHint(t *testing.T) {
+	t.Parallel()
 	a := start(t, "", "--fault", "fatal-start")
 	if code := a.WaitExit(readyWithin); code != 7 {
 		t.Errorf("exit code %d, want 7", code)
@@ -237,6 +242,7 @@ func TestEngineThatCannotStartEndsWithSevenAndAHint(t *testing.T) {
 }
 
 func TestStateFolderKeepsTokenPrivate(t *testing.T) {
+	t.Parallel()
 	a := start(t, "")
 	a.WaitReady(readyWithin)
 	st, err := os.Stat(filepath.Join(a.State, "admin.token"))

@@ -11,12 +11,12 @@ import (
 	"admitd/ui/api"
 )
 
-// midUpgrade is a stream of the old admitd while the new one of that pid serves.
-func midUpgrade(t *testing.T) (a *harness.Admitd, pid int, id string, rest io.Reader) {
+// midUpgrade is a stream of the old admitd, of so many tokens, while the new one of that pid serves.
+func midUpgrade(t *testing.T, tokens int) (a *harness.Admitd, pid int, id string, rest io.Reader) {
 	t.Helper()
-	a = start(t, "policy: admit-all\n", "--speed", "0.2")
+	a = start(t, "policy: admit-all\n", "--speed", "0.2", "--median-output", endless)
 	a.WaitReady(readyWithin)
-	resp, err := harness.Open(harness.Timeout(t, 2*time.Minute), a.Gate+"/v1/chat/completions", harness.Chat(model, "A long story", 150, true))
+	resp, err := harness.Open(harness.Timeout(t, 2*time.Minute), a.Gate+"/v1/chat/completions", harness.Chat(model, "A long story", tokens, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +30,15 @@ func midUpgrade(t *testing.T) (a *harness.Admitd, pid int, id string, rest io.Re
 }
 
 func TestNewAdmitdThatDiesTakesNeitherStreamNorRecordOfTheOldOneWithIt(t *testing.T) {
-	a, pid, id, rest := midUpgrade(t)
+	t.Parallel()
+	a, pid, id, rest := midUpgrade(t, 400)
 	engine := a.Status().Pools[0].Engine.PID
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	text, err := io.ReadAll(rest)
 	if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
 		t.Errorf("the stream is cut: %v, %q", err, text)
 	}
-	if code := a.WaitExit(time.Minute); code != 0 {
+	if code := a.WaitExit(readyWithin); code != 0 {
 		t.Errorf("the old admitd ended with exit code %d", code)
 	}
 	decisions, outcomes, lost := harness.Books(t, a.State)
@@ -45,7 +46,7 @@ func TestNewAdmitdThatDiesTakesNeitherStreamNorRecordOfTheOldOneWithIt(t *testin
 		t.Errorf("%d decisions, %d outcomes, %d not whole", decisions[id], outcomes[id], lost)
 	}
 	next := harness.Start(t, harness.Options{Binary: binary, StateDir: a.State, Args: []string{"--engine", "sim", "--model", model},
-		EngineArgs: []string{"--load-time", "200ms", "--speed", "0.2"}})
+		EngineArgs: []string{"--load-time", "200ms", "--speed", "0.2", "--median-output", endless}})
 	next.WaitReady(readyWithin)
 	if now := next.Status().Pools[0].Engine.PID; now != engine {
 		t.Errorf("the next admitd runs engine %d, not %d", now, engine)
@@ -53,7 +54,8 @@ func TestNewAdmitdThatDiesTakesNeitherStreamNorRecordOfTheOldOneWithIt(t *testin
 }
 
 func TestOldAdmitdThatDiesLeavesNoReservationBehind(t *testing.T) {
-	a, _, id, rest := midUpgrade(t)
+	t.Parallel()
+	a, _, id, rest := midUpgrade(t, 20000)
 	if l := a.Status().Pools[0].Ledger; l.InFlight != 1 {
 		t.Errorf("%+v", l)
 	}

@@ -13,6 +13,7 @@ import (
 )
 
 func TestThousandRequestsDuringUpgradesAllSucceedAndAreRecordedOnce(t *testing.T) {
+	t.Parallel()
 	a := start(t, "policy: admit-all\n", "--max-num-seqs", "64", "--speed", "4")
 	a.WaitReady(readyWithin)
 	harness.UpgradeUnderLoad(t, binary, a, model, 1000, 3)
@@ -20,9 +21,11 @@ func TestThousandRequestsDuringUpgradesAllSucceedAndAreRecordedOnce(t *testing.T
 
 // A long stream that began before two upgrades ends whole, and the admitd that serves then knows of it all the time.
 func TestStreamThatOutlivesUpgradesIsCountedAndShownByTheNewAdmitd(t *testing.T) {
-	a := start(t, "policy: admit-all\n", "--speed", "0.2")
+	t.Parallel()
+	const tokens = 500 // they last longer than two upgrades
+	a := start(t, "policy: admit-all\n", "--speed", "0.1", "--median-output", endless)
 	a.WaitReady(readyWithin)
-	resp, err := harness.Open(harness.Timeout(t, 2*time.Minute), a.Gate+"/v1/chat/completions", harness.Chat(model, "A long story", 150, true))
+	resp, err := harness.Open(harness.Timeout(t, 2*time.Minute), a.Gate+"/v1/chat/completions", harness.Chat(model, "A long story", tokens, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,7 @@ func TestStreamThatOutlivesUpgradesIsCountedAndShownByTheNewAdmitd(t *testing.T)
 	harness.Eventually(t, "settled", func() bool { return a.Status().Pools[0].Ledger.InFlight == 0 })
 	var item api.DecisionItem
 	a.Get("/api/v1/decisions/"+id, &item)
-	if item.Outcome == nil || item.Outcome.Ending != "whole" || item.Outcome.CompletionTokens == nil || *item.Outcome.CompletionTokens != 150 {
+	if item.Outcome == nil || item.Outcome.Ending != "whole" || item.Outcome.CompletionTokens == nil || *item.Outcome.CompletionTokens != tokens {
 		t.Errorf("what the new admitd shows of the stream: %+v", item.Outcome)
 	}
 	if l := a.Status().Pools[0].Ledger; l.ReservedTokens != 0 || l.Admitted != l.Settled {
@@ -54,6 +57,7 @@ func TestStreamThatOutlivesUpgradesIsCountedAndShownByTheNewAdmitd(t *testing.T)
 
 // A restart goes back to the file; an upgrade is none.
 func TestPolicyOfTheAdminAPIStaysOverAnUpgrade(t *testing.T) {
+	t.Parallel()
 	a := start(t, "policy: admit-all\n")
 	a.WaitReady(readyWithin)
 	if status, body := a.PutPolicy("policy: concurrency\nparams: {max_in_flight: 3}\n", ""); status != http.StatusOK {
@@ -69,6 +73,7 @@ func TestPolicyOfTheAdminAPIStaysOverAnUpgrade(t *testing.T) {
 }
 
 func TestUpgradeThatFailsChangesNothing(t *testing.T) {
+	t.Parallel()
 	file := harness.WriteFile(t, "admitd.yaml", "upgrade: {timeout: 3s}\n")
 	a := harness.Start(t, harness.Options{Binary: binary, Args: []string{"--engine", "sim", "--model", model, "--config", file}, EngineArgs: []string{"--load-time", "200ms", "--speed", "0.2"}})
 	a.WaitReady(readyWithin)
@@ -92,9 +97,9 @@ func TestUpgradeThatFailsChangesNothing(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, config, binary, want string }{
-		{"a program that ends", "upgrade: {timeout: 3s}\n", script("exit 3"), "exit status 3"},
+		{"a program that ends", "upgrade: {timeout: 60s}\n", script("exit 3"), "exit status 3"},
 		{"a program that hangs", "upgrade: {timeout: 3s}\n", script("exec cat <&3 >/dev/null"), "was not ready within 3s"},
-		{"a file that is no program", "upgrade: {timeout: 3s}\n", file, "is not a program"},
+		{"a file that is no program", "upgrade: {timeout: 60s}\n", file, "is not a program"},
 		{"a broken configuration", "upgrade: {timeot: 3s}\n", "", "timeot"},
 	} {
 		write(c.config)

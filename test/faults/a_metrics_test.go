@@ -22,7 +22,7 @@ const (
 
 // slow are arguments of an engine whose answers take their time: two thousand tokens last for most of a minute.
 func slow(more ...string) []string {
-	return append([]string{"--speed", "1"}, more...)
+	return append([]string{"--speed", "0.1"}, more...)
 }
 
 // slowTwo are those of such an engine with two slots.

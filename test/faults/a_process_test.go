@@ -42,6 +42,9 @@ func children(t *testing.T, pid int) []int {
 // brief makes stalls short.
 func brief(c *config.Config) { c.Engine.StallAfter = time.Second }
 
+// lasting makes what is stalled stay so for a while: time to look at it.
+func lasting(o *supervisor.Options) { o.StallRestartAfter = 8 * time.Second }
+
 // answered is an answer that comes while a test does something else.
 func answered(ask func() harness.Answer) <-chan harness.Answer {
 	out := make(chan harness.Answer, 1)
@@ -118,7 +121,7 @@ func TestEngineThatAnswersItsProbesAndNothingElseIsRestarted(t *testing.T) {
 	for _, fault := range []sim.Fault{sim.FaultStuckQueue, sim.FaultStall} {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
-			r := launch(t, setup{faults: []string{string(fault) + ":req=2"}, config: brief}).ready()
+			r := launch(t, setup{faults: []string{string(fault) + ":req=2"}, config: brief, patience: lasting}).ready()
 			first := r.pool().Engine.PID
 			lost := answered(func() harness.Answer { return r.chat(20, true) })
 			st := r.state(supervisor.Stalled)
@@ -141,7 +144,7 @@ func TestEngineThatAnswersItsProbesAndNothingElseIsRestarted(t *testing.T) {
 func TestHealthAloneDoesNotOpenTheGate(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{faults: []string{"stall"}, wanted: errors.New("engine failed"), config: func(c *config.Config) {
-		c.Engine.StartTimeout, c.Engine.MaxRestarts = 3*time.Second, 0
+		c.Engine.StartTimeout, c.Engine.MaxRestarts = 10*time.Second, 0
 	}})
 	r.until("being probed", func() bool {
 		resp, err := http.Get(r.Admin + "/api/v1/status")
@@ -179,8 +182,11 @@ func TestPromptLargerThanTheCacheNeverReachesTheEngine(t *testing.T) {
 // by the same engine.
 func TestPromptThatBlocksTheQueueIsTakenOutOfIt(t *testing.T) {
 	t.Parallel()
-	r := launch(t, setup{faults: []string{"oversized-head"}, config: brief, policy: "policy: admit-all\n",
-		args: []string{"--kv-blocks", "33", "--block-size", "16", "--max-model-len", "8192"}}).ready()
+	r := launch(t, setup{faults: []string{"oversized-head"}, policy: "policy: admit-all\n",
+		// Long enough for the one behind it to get there, and for its answer to come before the engine is given up.
+		config:   func(c *config.Config) { c.Engine.StallAfter = 6 * time.Second },
+		patience: func(o *supervisor.Options) { o.StallRestartAfter = patience },
+		args:     []string{"--kv-blocks", "33", "--block-size", "16", "--max-model-len", "8192"}}).ready()
 	first := r.pool().Engine.PID
 	blocking := answered(func() harness.Answer {
 		return harness.Post(harness.Timeout(t, patience), r.Gate+"/v1/chat/completions", harness.Chat(model, strings.Repeat("a ", 700), 5, true))

@@ -84,7 +84,7 @@ func streamsThenLeave(r *rig, n int) {
 func TestRequestsThatOutliveTheirCallersAreCountedAndTold(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.VLLM, faults: []string{"ignore-disconnect"}, args: []string{"--max-num-seqs", "4", "--median-output", "4000", "--speed", "1"},
+		face: sim.VLLM, faults: []string{"ignore-disconnect"}, args: []string{"--max-num-seqs", "4", "--speed", "0.1"},
 		policy: "policy: queue-depth\nparams: {max_waiting: 0}\nhold: {max_wait: 0s, max_requests: 0}\n",
 	}).ready()
 	streamsThenLeave(r, 4)
@@ -92,13 +92,17 @@ func TestRequestsThatOutliveTheirCallersAreCountedAndTold(t *testing.T) {
 	if text := r.events("engine_ghosts")[0]; !strings.Contains(text, "4 requests that nobody waits for") {
 		t.Errorf("told: %s", text)
 	}
-	refusedAfter(t, r.chat(1, false), "queue_depth")
+	// Proof of them lasts for two seconds: a request that comes when the engine was not read for longer waits behind them.
+	r.until("refused", func() bool {
+		a := harness.Post(harness.Timeout(t, 5*time.Second), r.Gate+"/v1/chat/completions", harness.Chat(model, "Hello", 1, false))
+		return a.Err == nil && a.Header.Get("X-Admitd-Reason") == "queue_depth"
+	})
 }
 
 // Engine bug 24, the other half: whoever leaves, its request ends at an engine that listens, stream or not.
 func TestLeavingEndsTheRequestAtTheEngine(t *testing.T) {
 	t.Parallel()
-	r := attach(t, setup{face: sim.VLLM, options: func(o *sim.Options) { o.Speed, o.MedianOutput = 1, 4000 }}).ready()
+	r := attach(t, setup{face: sim.VLLM, options: func(o *sim.Options) { o.Speed = 0.1 }}).ready()
 	for _, stream := range []bool{true, false} {
 		ctx, leave := context.WithCancel(context.Background())
 		ended := make(chan harness.Answer, 1)
@@ -116,7 +120,7 @@ func TestLeavingEndsTheRequestAtTheEngine(t *testing.T) {
 // Engine bug 25: SGLang loses the abort of a caller that left. Requests carry a name of ours, and are ended by it.
 func TestLostAbortIsRepeatedByName(t *testing.T) {
 	t.Parallel()
-	r := attach(t, setup{face: sim.SGLang, options: func(o *sim.Options) { o.Speed, o.MaxNumSeqs, o.MedianOutput = 1, 16, 4000 }}).ready()
+	r := attach(t, setup{face: sim.SGLang, options: func(o *sim.Options) { o.Speed, o.MaxNumSeqs = 0.1, 16 }}).ready()
 	r.fault(sim.FaultLostAbort, true)
 	var wg sync.WaitGroup
 	for i := range 16 {
@@ -185,7 +189,8 @@ func good(a harness.Answer) bool { return a.Err == nil && a.Status == http.Statu
 func TestEngineWhoseQueueMustNotOverflowIsNeverFilled(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.SGLang, faults: []string{"queue-hang"}, args: []string{"--max-num-seqs", "4", "--max-queued-requests", "4"}, policy: admitAll,
+		face: sim.SGLang, faults: []string{"queue-hang"}, policy: admitAll,
+		args: slow("--max-num-seqs", "4", "--max-queued-requests", "4"),
 	}).ready()
 	answers := burst(r, 60, 30, true)
 	served := count(answers, good)
@@ -231,7 +236,7 @@ func TestHungEngineThatSaysItIsIdleIsRestarted(t *testing.T) {
 // Engine bug 37: the engine's own limit speaks only after seconds.
 func TestLateRefusalOfTheEngineIsStillARealOne(t *testing.T) {
 	t.Parallel()
-	r := attach(t, setup{face: sim.VLLM, policy: admitAll, options: func(o *sim.Options) { o.MaxNumSeqs, o.MaxQueuedReqs = 2, 4 }}).ready()
+	r := attach(t, setup{face: sim.VLLM, policy: admitAll, options: func(o *sim.Options) { o.MaxNumSeqs, o.MaxQueuedReqs, o.Speed = 2, 4, 1 }}).ready()
 	r.fault(sim.FaultLate503, true)
 	answers := burst(r, 20, 400, true)
 	late := count(answers, func(a harness.Answer) bool { return a.Header.Get("X-Admitd-Reason") == "engine_full" })
@@ -255,9 +260,6 @@ func TestEngineWithAQueueLimitNeverHasToRefuse(t *testing.T) {
 	for _, a := range burst(r, 40, 30, true) {
 		if !good(a) {
 			refusedAfter(t, a, "slots_full")
-			if took := r.record(a).Decision.DecideUS; took > (2 * time.Second).Microseconds() {
-				t.Errorf("the refusal took %d µs", took)
-			}
 		}
 	}
 	r.settled()

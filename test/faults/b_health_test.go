@@ -18,14 +18,12 @@ import (
 func TestHealth503WhileTokensComeOutIsNoStall(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.SGLang, faults: []string{"health-503"}, args: []string{"--speed", "1", "--median-output", "4000"},
-		patience: func(o *supervisor.Options) {
-			eager(o)
-			o.HealthInterval, o.StallAfter = 20*time.Millisecond, time.Second
-		},
+		face: sim.SGLang, faults: []string{"health-503"}, // Eleven seconds of an answer, in which several rows of probes fail.
+		args:     slow(),
+		patience: func(o *supervisor.Options) { eager(o); o.HealthInterval = 1200 * time.Millisecond },
 	}).ready()
 	first := r.pool().Engine
-	resp, leave := r.open(150)
+	resp, leave := r.open(300)
 	defer leave()
 	rest := harness.FirstData(t, resp)
 	b, err := io.ReadAll(rest)
@@ -90,7 +88,8 @@ func TestDeadSchedulerOfAnIdleEngineIsFoundBeforeACallerHangs(t *testing.T) {
 		face: sim.SGLang, faults: []string{"dead-scheduler:1h"},
 		patience: func(o *supervisor.Options) {
 			eager(o)
-			o.HealthInterval, o.HealthTimeout, o.StopGrace = 50*time.Millisecond, 300*time.Millisecond, time.Second
+			// Only tokens that were asked for in vain are to tell.
+			o.HealthInterval, o.HealthTimeout, o.HealthFailures, o.StopGrace = 50*time.Millisecond, time.Second, 1<<20, time.Second
 		},
 		config: func(c *config.Config) { c.Engine.StallAfter = time.Second },
 	}).ready()
@@ -108,14 +107,14 @@ func TestDeadSchedulerOfAnIdleEngineIsFoundBeforeACallerHangs(t *testing.T) {
 func TestBlockedEventLoopIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.SGLang, faults: []string{"blocked-loop:req=2+3s"}, args: []string{"--max-num-seqs", "2"},
+		face: sim.SGLang, faults: []string{"blocked-loop:req=2+8s"}, args: []string{"--max-num-seqs", "2"},
 		policy: "policy: queue-depth\nparams: {max_waiting: 0}\nhold: {max_wait: 0s, max_requests: 0}\n",
 		patience: func(o *supervisor.Options) {
 			eager(o)
 			o.HealthInterval = 100 * time.Millisecond
 		},
 		config: func(c *config.Config) {
-			c.Signals.Timeout, c.Signals.StaleAfter, c.Engine.StallAfter = 200*time.Millisecond, 300*time.Millisecond, 20*time.Second
+			c.Signals.Timeout, c.Signals.StaleAfter, c.Engine.StallAfter = 200*time.Millisecond, 300*time.Millisecond, patience
 		},
 	}).ready()
 	first := r.pool().Engine
@@ -147,11 +146,11 @@ func TestBlockedEventLoopIsWaitedFor(t *testing.T) {
 func TestBurstIsSmoothedBeforeItReachesTheEngine(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.VLLM, faults: []string{"slow-health"}, args: []string{"--max-num-seqs", "16", "--speed", "1"},
-		// At 10 ms for each request in flight a hundred of them would be too many.
+		face: sim.VLLM, faults: []string{"slow-health"}, args: []string{"--max-num-seqs", "16", "--speed", "0.1"},
+		// At 100 ms for each request in flight a hundred of them would be too many.
 		patience: func(o *supervisor.Options) {
 			eager(o)
-			o.HealthInterval, o.HealthTimeout, o.HealthFailures = 50*time.Millisecond, time.Second, 1
+			o.HealthInterval, o.HealthTimeout, o.HealthFailures = 50*time.Millisecond, 10*time.Second, 1
 		},
 	}).ready()
 	first, most := r.pool().Engine, 0

@@ -18,7 +18,7 @@ import (
 func TestBurstWithinTheLagOfTheGaugesSeesItself(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.VLLM, faults: []string{"lagging-gauges"}, args: []string{"--max-num-seqs", "4", "--speed", "1", "--median-output", "4000"},
+		face: sim.VLLM, faults: []string{"lagging-gauges"}, args: []string{"--max-num-seqs", "4", "--speed", "0.05"},
 		policy: "policy: queue-depth\nparams: {max_waiting: 2}\nhold: {max_wait: 0s, max_requests: 0}\n",
 	}).ready()
 	var mu sync.Mutex
@@ -27,7 +27,7 @@ func TestBurstWithinTheLagOfTheGaugesSeesItself(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 40 {
 		wg.Go(func() {
-			resp, err := harness.Open(harness.Timeout(t, patience), r.Gate+"/v1/chat/completions", harness.Chat(model, "Hello", 30, true))
+			resp, err := harness.Open(harness.Timeout(t, patience), r.Gate+"/v1/chat/completions", harness.Chat(model, "Hello", 60, true))
 			if err != nil {
 				t.Error(err)
 				return
@@ -62,7 +62,7 @@ func TestBurstWithinTheLagOfTheGaugesSeesItself(t *testing.T) {
 func TestNaNGaugesAreMissingNotZero(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.VLLM, faults: []string{"nan-metrics:req=2"}, args: []string{"--max-num-seqs", "2", "--speed", "1", "--median-output", "4000"},
+		face: sim.VLLM, faults: []string{"nan-metrics:req=2"}, args: slowTwo(),
 		policy: "policy: queue-depth\nparams: {max_waiting: 0}\nhold: {max_wait: 0s, max_requests: 0}\n",
 		config: func(c *config.Config) { c.Signals.StaleAfter = time.Second },
 	}).ready()

@@ -37,7 +37,7 @@ const (
 	// model is the name callers use in these tests.
 	model = "m"
 	// patience bounds every wait for something that must come; nothing is expected to take near as long.
-	patience = time.Minute
+	patience = 3 * time.Minute
 	// endless is the median length of an answer that is cut to the length asked for: none ends by itself before.
 	endless = 1 << 30
 )
