@@ -12,6 +12,14 @@ import (
 // MarkName is the variable in the environment of every engine that an admitd launched.
 const MarkName = markName
 
+// LockName is the file in a state directory that the admitd which serves from there holds open.
+const LockName = lockFile
+
+// EngineMark is the value of MarkName for engines that were launched from a state directory, "" for one that is not there.
+func EngineMark(stateDir string) string {
+	return strings.TrimPrefix(folderMark(stateDir), markName+"=")
+}
+
 // WriteJSON replaces a file as a whole: a reader sees the old content or the new, never a part, and it is on the disk before
 // its name is. Only its owner can read it.
 func WriteJSON(path string, v any) error { return writeJSON(path, v) }

@@ -59,6 +59,8 @@ type Machine struct {
 	Holder func(port int) string
 	// Serving gives the pid of the admitd that serves with a state folder, 0 without one.
 	Serving func(stateDir string) int
+	// EngineMark is the value of supervisor.MarkName for engines of a state folder, "" for a folder that is not there.
+	EngineMark func(stateDir string) string
 	// Room is how much is free, and how much there is at all, on the file system of a folder, which need not be there.
 	Room func(path string) (free, total uint64, err error)
 	// OpenFiles is the highest number of files that this process may have open.

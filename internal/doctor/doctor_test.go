@@ -66,7 +66,7 @@ func newBed(t *testing.T) *bed {
 		GPU:     func(context.Context) *nvml.Reading { return b.gpu },
 		Listen:  func(context.Context, string, string) error { return b.busy },
 		Holder:  func(int) string { return "" },
-		Serving: func(string) int { return 0 },
+		Serving: func(string) int { return 0 }, EngineMark: func(dir string) string { return "mark of " + dir },
 		Room: func(p string) (uint64, uint64, error) {
 			if strings.HasSuffix(p, "dev/shm") {
 				return b.shm, b.shm, nil
@@ -240,6 +240,7 @@ func machineTroubles() []trouble {
 		{"socket", func(b *bed) { b.s.Config.Listen = "unix:" + b.dir + "/gate.sock" }, "listen", OK, "can be made", ""},
 		{"state folder is a file", func(b *bed) { b.s.StateDir = b.s.Binary }, "state folder", Fail, "is not a folder", "--state-dir"},
 		{"state folder open to others", func(b *bed) { b.file("state/x", ""); _ = os.Chmod(b.s.StateDir, 0o755) }, "state folder", Warn, "can be read by others (0755)", "chmod 700 "},
+		{"state folder where none can be", func(b *bed) { b.s.StateDir = "/proc/x" }, "state folder", Fail, "nothing can be made in /proc", "name another folder with --state-dir"},
 		{"disk full", func(b *bed) { b.file("state/x", ""); b.free = 1 << 20 }, "state folder", Fail, "1 MiB are free", "df -h"},
 		{"data folder below a file", func(b *bed) { b.s.DataDir = b.s.Binary + "/data" }, "data folder", Fail, "", "--data-dir"},
 		{"journal folder is a file", func(b *bed) { b.s.Config.Journal.Dir = b.s.Binary }, "journal folder", Fail, "is not a folder", "--journal-dir"},
@@ -263,7 +264,56 @@ func machineTroubles() []trouble {
 			b.file("root/proc/78/cmdline", "VLLM::EngineCore")
 			b.file("root/proc/78/stat", "78 (VLLM: (x) y) S 1 77 77 0")
 		}, "leftover engine", Warn, "pid 78", "kill PID"},
+		{"leftover engine beside the admitd that serves", func(b *bed) {
+			b.m.Serving = func(string) int { return 99 }
+			b.file("root/proc/77/cmdline", "/v/bin/python\x00/v/bin/vllm\x00serve\x00m")
+			b.file("root/proc/77/environ", supervisor.MarkName+"=of one that is gone")
+		}, "leftover engine", Warn, "pid 77", "kill PID"},
+		{"engine of an admitd with another state folder", anothers, "other engine", Warn,
+			"the engine of the admitd (pid 12) that serves with /s/other: pid 77 (vllm)", "stop that one: kill 12"},
 		{"somebody else's engine", func(b *bed) { b.file("root/proc/79/cmdline", "python\x00-m\x00sglang.launch_server") }, "other engine", Warn, "pid 79", "--engine external"},
+	}
+}
+
+// anothers is an engine that serves, under an admitd that runs from another state folder.
+func anothers(b *bed) {
+	b.file("root/proc/77/cmdline", "/v/bin/python\x00/v/bin/vllm\x00serve\x00m")
+	b.file("root/proc/77/environ", "A=b\x00"+supervisor.MarkName+"=mark of /s/other\x00")
+	b.file("root/proc/77/comm", "vllm\n")
+	b.file("root/proc/12/fd/x", "")
+	if err := os.Symlink("/s/other/"+supervisor.LockName, filepath.Join(b.dir, "root/proc/12/fd/7")); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestAnEngineThatServesIsNobodysLeftover(t *testing.T) {
+	b := newBed(t)
+	anothers(b)
+	found, err := Examine(t.Context(), b.m, b.s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.Name == "leftover engine" && f.Level != OK || strings.Contains(f.Fix, "kill PID") || strings.Contains(f.Fix, "kill 77") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// A remedy that fails when it is tried is worse than none.
+func TestNoFolderIsToBeMadeWhereAFileIs(t *testing.T) {
+	for _, at := range []string{"", "/below/it"} {
+		b := newBed(t)
+		b.s.StateDir = b.s.Binary + at
+		found, err := Examine(t.Context(), b.m, b.s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			if f.Name == "state folder" && (strings.Contains(f.Fix, "mkdir") || !strings.Contains(f.Fix, "--state-dir")) {
+				t.Errorf("%+v", f)
+			}
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func Local(gpu bool) Machine {
 	home, _ := os.UserHomeDir() // "" means that there is none
 	m := Machine{
 		Root: "/", Env: os.Getenv, Home: home, LookPath: exec.LookPath, Output: firstLine,
-		Listen: tryListen, Holder: supervisor.PortHolder, Serving: supervisor.Serving,
+		Listen: tryListen, Holder: supervisor.PortHolder, Serving: supervisor.Serving, EngineMark: supervisor.EngineMark,
 		Room: install.Room,
 		OpenFiles: func() (uint64, error) {
 			var l unix.Rlimit

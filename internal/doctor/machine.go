@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"admitd/supervisor"
+	"syscall"
 )
 
 // listeners looks whether the addresses can be had.
@@ -91,7 +91,7 @@ func (x *exam) folders() {
 
 func (x *exam) folder(name, dir, flag string, private bool) {
 	if err := writable(dir); err != nil {
-		x.add(Fail, name, fmt.Sprintf("mkdir -p %s && chown $(id -un) %s, or name another with %s", dir, dir, flag), "%v", err)
+		x.add(Fail, name, folderFix(dir, flag, err), "%v", err)
 		return
 	}
 	st, err := os.Stat(dir)
@@ -110,11 +110,23 @@ func (x *exam) folder(name, dir, flag string, private bool) {
 	x.add(OK, name, "", "%s", dir)
 }
 
+// folderFix says what to do about a folder that cannot be written.
+func folderFix(dir, flag string, err error) string {
+	another := "name another folder with " + flag
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "make room: df -h " + dir
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Sprintf("sudo mkdir -p %s && sudo chown $(id -un) %s, or %s", dir, dir, another)
+	}
+	return another
+}
+
 // writable makes and removes a file in a folder, or in the nearest one above that is there. It leaves nothing.
 func writable(dir string) error {
 	st, err := os.Stat(dir)
 	switch {
-	case errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir:
+	case (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) && filepath.Dir(dir) != dir:
 		return writable(filepath.Dir(dir))
 	case err != nil:
 		return err
@@ -122,6 +134,9 @@ func writable(dir string) error {
 		return fmt.Errorf("%s is not a folder", dir)
 	}
 	f, err := os.CreateTemp(dir, ".doctor-*")
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("nothing can be made in %s: %w", dir, pe.Err) // the name that was tried is no help
+	}
 	if err != nil {
 		return err
 	}
@@ -164,77 +179,4 @@ func (x *exam) clock() {
 		return
 	}
 	x.add(OK, "clock", "", "%s", now.UTC().Format("2006-01-02 15:04 MST"))
-}
-
-// leftovers looks for engines that run already: they hold the memory that a new one needs.
-func (x *exam) leftovers() {
-	busy := x.m.Serving(x.s.StateDir)
-	if busy != 0 {
-		x.add(Warn, "other admitd", "admitd status", "an admitd (pid %d) serves with this state folder; a second one needs another --state-dir", busy)
-	}
-	var marked, others []string
-	for _, p := range x.engines() {
-		if p.marked {
-			marked = append(marked, p.text)
-		} else {
-			others = append(others, p.text)
-		}
-	}
-	if len(marked) > 0 && busy == 0 {
-		x.add(Warn, "leftover engine", "admitd serve takes over or ends the one of its own state folder; any other: kill PID", "processes of an engine that an admitd launched: %s", strings.Join(marked, ", "))
-	}
-	if len(others) > 0 {
-		x.add(Warn, "other engine", "admitd serve --engine external --engine-url URL to use it; or kill its first pid", "engines that admitd has not launched: %s", strings.Join(others, ", "))
-	}
-	if len(marked)+len(others) == 0 {
-		x.add(OK, "leftover engine", "", "none")
-	}
-}
-
-type engineProcess struct {
-	text   string
-	marked bool
-}
-
-// marked reports whether a process has admitd's mark. Engines that give themselves a title overwrite what the kernel shows of
-// their environment, so that their group's leader is asked as well.
-func (x *exam) marked(at string) bool {
-	return strings.Contains("\x00"+x.read(at+"/environ"), "\x00"+supervisor.MarkName+"=")
-}
-
-// group is the process group of a process: the third field behind its name, which may hold blanks and brackets (proc(5)).
-func (x *exam) group(at string) string {
-	stat := x.read(at + "/stat")
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(f) < 3 {
-		return "none"
-	}
-	return f[2]
-}
-
-// engines lists the processes that are engines by their name or by admitd's mark in their environment.
-func (x *exam) engines() []engineProcess {
-	entries, err := os.ReadDir(filepath.Join(x.m.Root, "proc"))
-	if err != nil {
-		return nil
-	}
-	var out []engineProcess
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		at := "proc/" + e.Name()
-		line := strings.ReplaceAll(x.read(at+"/cmdline"), "\x00", " ")
-		// A mark alone is not enough: a shell that an engine's environment was copied to has it as well.
-		is := strings.HasPrefix(line, "VLLM::") || strings.HasPrefix(line, "sglang::") || strings.Contains(line, "/vllm serve ") ||
-			strings.Contains(line, "sglang.launch_server") || strings.Contains(line, "admitd sim ")
-		if !is {
-			continue
-		}
-		out = append(out, engineProcess{
-			text:   "pid " + e.Name() + " (" + x.read(at+"/comm") + ")",
-			marked: x.marked(at) || x.marked("proc/"+x.group(at)),
-		})
-	}
-	return out
 }
