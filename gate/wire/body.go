@@ -113,32 +113,18 @@ func (b *body) readChunked(p []byte) (int, error) {
 	}
 }
 
-// reusable reports whether the connection can take another request if what is left of the body gets read: it is little.
-// While something else reads it, that is not known and assumed.
-func (b *body) reusable() bool {
-	if !b.mu.TryLock() {
-		return true
-	}
-	defer b.mu.Unlock()
-	return b.done || b.err == nil && b.left <= maxDrain
-}
-
-// ended reports whether the body was read to its end; nothing of it is read any more.
-func (b *body) ended() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	return b.done
-}
-
 // drain reads what the handler has left, within bounds, and reports whether the connection stands at the next request.
+// It must be known before an answer's head is sent: a caller that is not told of the connection's end sends its next
+// request to where nobody reads it. While something else reads the body its end is not known.
 func (b *body) drain() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	if b.done {
-		return true
+	if !b.mu.TryLock() {
+		return false
 	}
+	defer b.mu.Unlock()
+	if b.done || b.err != nil || b.left > maxDrain || b.w.duplex {
+		return b.done
+	}
+	b.closed = true
 	c := b.w.c
 	c.mu.Lock()
 	if soon := time.Now().Add(drainWithin); c.read.want.IsZero() || c.read.want.After(soon) {

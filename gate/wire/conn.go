@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ type conn struct {
 	ctx    context.Context
 	id     uint64
 	remote string
+	// began is when it was taken.
+	began time.Time
 	// scanned is how many buffered bytes were searched for the end of a head.
 	scanned int
 	// served tells that a request was read before.
@@ -103,8 +106,20 @@ func (c *conn) hurry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting {
-		c.read.want = past()
+		c.cutWait()
 		c.tell(&c.read)
+	}
+}
+
+// cutWait ends the wait for a request once nobody is served any more. A caller that has just connected sends a request
+// any moment: it is waited for a little longer. The lock is held.
+func (c *conn) cutWait() {
+	end := c.began.Add(spareFor)
+	if c.served || !time.Now().Before(end) {
+		end = past()
+	}
+	if c.read.want.IsZero() || c.read.want.After(end) {
+		c.read.want = end
 	}
 }
 
@@ -134,8 +149,7 @@ func (c *conn) serve() {
 			p = w.req.parse(text)
 		}
 		if p != nil {
-			c.refuse(p)
-			c.linger()
+			c.refuse(p, text)
 			return
 		}
 		keep = c.answer(w)
@@ -144,14 +158,17 @@ func (c *conn) serve() {
 
 // readHead waits for a request and reads its head. The error says only that there is none.
 func (c *conn) readHead() (text string, p *Problem, err error) {
-	if c.r == c.w {
-		if err := c.awaitRequest(); err != nil {
-			return "", nil, err
-		}
-	}
-	limit := time.Time{}
+	var patience, limit time.Time
 	for late := false; ; {
 		c.skipEmptyLines()
+		if c.r == c.w {
+			// Empty lines alone are no request.
+			if err := c.awaitRequest(&patience); err != nil {
+				return "", nil, err
+			}
+			limit = time.Time{}
+			continue
+		}
 		n, p := headEnd(c.buffered(), c.scanned)
 		c.scanned = c.w - c.r
 		switch {
@@ -194,20 +211,21 @@ func (c *conn) skipEmptyLines() {
 	}
 }
 
-// awaitRequest waits for the first byte of a request, with no buffer held.
-func (c *conn) awaitRequest() error {
+// awaitRequest waits for the first byte of a request, with no buffer held. until is when that ends, kept from one call
+// to the next while there is no request.
+func (c *conn) awaitRequest(until *time.Time) error {
 	patience := c.s.IdleTimeout
 	if !c.served {
 		patience = c.s.ReadHeaderTimeout
 	}
+	if patience > 0 && until.IsZero() {
+		*until = time.Now().Add(patience)
+	}
 	c.release()
 	c.mu.Lock()
-	c.waiting, c.read.busy, c.read.want = true, true, time.Time{}
-	if patience > 0 {
-		c.read.want = time.Now().Add(patience)
-	}
+	c.waiting, c.read.busy, c.read.want = true, true, *until
 	if c.s.closing.Load() {
-		c.read.want = past()
+		c.cutWait()
 	}
 	// A deadline that is nearly the right one is right enough: moving it costs more than a small request's parsing.
 	if d := c.read.want.Sub(c.read.told); c.read.told.IsZero() || c.read.want.IsZero() || d < 0 || d > patience/16 {
@@ -217,9 +235,10 @@ func (c *conn) awaitRequest() error {
 	err := c.fill()
 	c.mu.Lock()
 	c.waiting, c.read.busy = false, false
-	if c.served {
+	c.read.want = time.Time{}
+	if !c.served {
 		// On a new connection the head's time runs from the start.
-		c.read.want = time.Time{}
+		c.read.want = *until
 	}
 	c.mu.Unlock()
 	if err != nil && c.s.closing.Load() && errors.Is(err, os.ErrDeadlineExceeded) && c.arrived() {
@@ -235,7 +254,7 @@ func (c *conn) arrived() bool {
 	if err != nil || n == 0 {
 		return false
 	}
-	c.setLimit(&c.read, time.Now().Add(drainWithin))
+	c.setLimit(&c.read, time.Now().Add(refuseWithin))
 	c.enter(&c.read)
 	defer c.exit(&c.read)
 	return c.fill() == nil
@@ -299,32 +318,46 @@ func (c *conn) caught() {
 	}
 }
 
-// linger ends a connection on which the caller may still be sending. What it sends is read for a while, because a
-// socket closed with unread bytes takes the answer back from the caller.
+// linger ends a connection after an answer. What the caller still sends is read for a while, because a socket that has
+// unread bytes when it is closed, or gets more, takes back what the caller has not read of the answer (RFC 9112 section
+// 9.6). It is over when the caller ends its side, or has the answer and time to see that it was the last.
 func (c *conn) linger() {
 	half, ok := c.nc.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	c.setLimit(&c.read, time.Now().Add(lingerFor))
-	c.enter(&c.read)
-	defer c.exit(&c.read)
 	c.release()
 	p := c.bufs.get()
 	defer c.bufs.put(p)
-	for {
-		if _, err := c.nc.Read(p); err != nil {
+	for end := time.Now().Add(lingerMost); c.discard(p); {
+		unsent, err := c.ioctlInt(unix.TIOCOUTQ)
+		if err != nil || unsent == 0 || c.s.closing.Load() || !time.Now().Before(end) {
 			return
 		}
 	}
 }
 
-// refuse answers a request that no handler can see.
-func (c *conn) refuse(p *Problem) {
+// discard reads for lingerFor, and reports whether the caller has still not ended its side.
+func (c *conn) discard(p []byte) bool {
+	c.setLimit(&c.read, time.Now().Add(lingerFor))
+	c.enter(&c.read)
+	defer c.exit(&c.read)
+	for {
+		if _, err := c.nc.Read(p); err != nil {
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// refuse answers a request that no handler can see. text is its head if it was read whole.
+func (c *conn) refuse(p *Problem, text string) {
 	p.Remote = c.remote
-	w := &response{c: c, close: true, minor: 1, header: http.Header{}}
+	if text == "" {
+		text = string(c.buffered()[:min(len(c.buffered()), len("HEAD "))])
+	}
+	w := &response{c: c, close: true, head: strings.HasPrefix(text, "HEAD "), minor: 1, header: http.Header{}}
 	w.body.w, w.body.done = w, true
-	c.setLimit(&c.write, time.Now().Add(drainWithin))
+	c.setLimit(&c.write, time.Now().Add(refuseWithin))
 	answer := c.s.BadRequest
 	if answer == nil {
 		answer = plainRefusal

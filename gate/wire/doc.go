@@ -11,5 +11,5 @@
 // Invariants: a message that two readers could take for different ones is refused, and its connection closed (RFC 9112
 // sections 2.2, 3, 5.1, 6.3, 11). A request is never sent to the engine again once one byte of it was written. A
 // caller that closes its sending half counts as gone: its request's context ends. An answer that was cut off never
-// ends like a whole one.
+// ends like a whole one. A connection that takes no other request says so in its last answer.
 package wire

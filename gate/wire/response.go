@@ -26,7 +26,8 @@ const (
 type Conn interface {
 	// WriteNow sends as much of p as the kernel takes without waiting, after what was written before. n is how many bytes
 	// of p are on their way; the rest must come with the next Write or WriteNow. It says neither how the caller reads
-	// nor does it wait for any deadline. n < len(p) without an error means that the caller does not keep up.
+	// nor does it wait for any deadline; only what is unread of the request's body is waited for, a moment, before the
+	// answer's head goes. n < len(p) without an error means that the caller does not keep up.
 	WriteNow(p []byte) (n int, err error)
 	// Unsent is how many bytes the kernel holds for the caller that were not acknowledged (on a unix socket: not read).
 	Unsent() (n int, err error)
@@ -60,8 +61,9 @@ type response struct {
 	// expect: the caller waits for 100 Continue.
 	expect atomic.Bool
 	minor  int
-	// head: the request was a HEAD. close: the connection ends with this answer.
-	head, close bool
+	// head: the request was a HEAD. close: the connection ends with this answer. duplex: the handler reads the body while
+	// it answers.
+	head, close, duplex bool
 
 	header http.Header
 	status int
@@ -194,9 +196,9 @@ func (w *response) appendLength(n int64) {
 	w.out = append(w.out, "\r\n"...)
 }
 
-// endHead completes the head, once it is known how the body ends.
+// endHead completes the head, once it is known how the body ends. What is unread of the request's body is read first.
 func (w *response) endHead() {
-	w.close = w.close || w.c.s.closing.Load() || w.framing == untilClose || !w.body.reusable()
+	w.close = w.close || w.c.s.closing.Load() || w.framing == untilClose || !w.body.drain()
 	switch {
 	case w.close:
 		w.out = append(w.out, "Connection: close\r\n"...)
@@ -456,8 +458,13 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// EnableFullDuplex changes nothing: body and answer are independent of each other here.
-func (w *response) EnableFullDuplex() error { return nil }
+// EnableFullDuplex leaves the body to the handler while it answers; otherwise what is unread of it is read, within
+// bounds, and dropped before the answer's head is sent. An answer that begins before the body has ended is the
+// connection's last.
+func (w *response) EnableFullDuplex() error {
+	w.duplex = true
+	return nil
+}
 
 // finish completes the answer when the handler has returned, and reports whether the connection can take another request.
 func (w *response) finish() (keep bool) {
@@ -476,17 +483,11 @@ func (w *response) finish() (keep bool) {
 		w.abandon()
 		return false
 	}
+	_ = w.body.Close()
 	if w.close {
-		if !w.body.ended() || w.c.r < w.c.w {
-			w.c.linger()
-		}
-		return false
-	}
-	if !w.body.drain() {
 		w.c.linger()
-		return false
 	}
-	return true
+	return !w.close
 }
 
 // abandon makes an answer that was given up look like one: where only the connection's end tells the answer's, it must

@@ -16,10 +16,16 @@ const (
 	DefaultMaxHeaderBytes = http.DefaultMaxHeaderBytes
 	// maxDrain is how many bytes of a body that no handler read are read so that the connection can be used again.
 	maxDrain = 256 << 10
-	// drainWithin bounds that reading when the handler has set no deadline, and what follows a last answer.
-	drainWithin = 5 * time.Second
-	// lingerFor is how long a connection that is closed on a sending caller is still read, so that the answer arrives.
-	lingerFor = 500 * time.Millisecond
+	// drainWithin bounds that reading, which delays the answer.
+	drainWithin = time.Second
+	// refuseWithin bounds the writing of the answer to what is no request, and the wait for a request that crossed with the end.
+	refuseWithin = 5 * time.Second
+	// lingerFor is how long a connection that is closed after an answer is still read, so that the answer arrives, and
+	// lingerMost how long it is when the caller has not got all of the answer yet.
+	lingerFor  = 500 * time.Millisecond
+	lingerMost = 5 * time.Second
+	// spareFor is how long after its start a connection that has sent nothing yet is not closed by Shutdown.
+	spareFor = 2 * time.Second
 )
 
 // Server serves HTTP/1.1 on plain listeners. Its fields must not change once Serve was called. The zero value of a
@@ -145,7 +151,7 @@ func (s *Server) left() {
 
 // start serves a connection in a goroutine of its own.
 func (s *Server) start(nc net.Conn) {
-	c := &conn{s: s, remote: addr(nc.RemoteAddr())}
+	c := &conn{s: s, remote: addr(nc.RemoteAddr()), began: time.Now()}
 	if err := c.init(nc, &s.bufs); err != nil {
 		s.logger().Error("a connection cannot be served", "error", err)
 		_ = nc.Close()
@@ -209,7 +215,7 @@ func (s *Server) stop() []*conn {
 
 // Shutdown takes no more connections, closes those that wait for a request, and waits for the requests under way,
 // which are told to close their connections. Connections that have no request under way but have begun to send one
-// get it answered. When ctx ends first its error is returned, and the requests go on; Close ends them.
+// get it answered, and so do those so new that their first request may be on its way. When ctx ends first its error is returned, and the requests go on; Close ends them.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.stop() {
 		c.hurry()
