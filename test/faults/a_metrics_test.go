@@ -20,9 +20,9 @@ const (
 	byCache = "policy: kv-threshold\nparams: {max_kv_used: 0.9}\nhold: {max_wait: 0s, max_requests: 0}\n"
 )
 
-// slow are arguments of an engine whose answers take their time: two thousand tokens last for most of a minute.
+// slow are arguments of an engine whose answers take their time: two thousand tokens last for minutes.
 func slow(more ...string) []string {
-	return append([]string{"--speed", "0.1"}, more...)
+	return append([]string{"--speed", "0.3"}, more...)
 }
 
 // slowTwo are those of such an engine with two slots.

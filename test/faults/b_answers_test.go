@@ -190,7 +190,7 @@ func TestEngineWhoseQueueMustNotOverflowIsNeverFilled(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
 		face: sim.SGLang, faults: []string{"queue-hang"}, policy: admitAll,
-		args: slow("--max-num-seqs", "4", "--max-queued-requests", "4"),
+		args: []string{"--speed", "0.5", "--max-num-seqs", "4", "--max-queued-requests", "4"},
 	}).ready()
 	answers := burst(r, 60, 30, true)
 	served := count(answers, good)
@@ -236,7 +236,7 @@ func TestHungEngineThatSaysItIsIdleIsRestarted(t *testing.T) {
 // Engine bug 37: the engine's own limit speaks only after seconds.
 func TestLateRefusalOfTheEngineIsStillARealOne(t *testing.T) {
 	t.Parallel()
-	r := attach(t, setup{face: sim.VLLM, policy: admitAll, options: func(o *sim.Options) { o.MaxNumSeqs, o.MaxQueuedReqs, o.Speed = 2, 4, 1 }}).ready()
+	r := attach(t, setup{face: sim.VLLM, policy: admitAll, options: func(o *sim.Options) { o.MaxNumSeqs, o.MaxQueuedReqs, o.Speed = 2, 4, 5 }}).ready()
 	r.fault(sim.FaultLate503, true)
 	answers := burst(r, 20, 400, true)
 	late := count(answers, func(a harness.Answer) bool { return a.Header.Get("X-Admitd-Reason") == "engine_full" })

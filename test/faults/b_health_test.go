@@ -19,7 +19,7 @@ func TestHealth503WhileTokensComeOutIsNoStall(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
 		face: sim.SGLang, faults: []string{"health-503"}, // Eleven seconds of an answer, in which several rows of probes fail.
-		args:     slow(),
+		args:     []string{"--speed", "0.5"},
 		patience: func(o *supervisor.Options) { eager(o); o.HealthInterval = 1200 * time.Millisecond },
 	}).ready()
 	first := r.pool().Engine

@@ -18,7 +18,7 @@ import (
 func TestBurstWithinTheLagOfTheGaugesSeesItself(t *testing.T) {
 	t.Parallel()
 	r := launch(t, setup{
-		face: sim.VLLM, faults: []string{"lagging-gauges"}, args: []string{"--max-num-seqs", "4", "--speed", "0.05"},
+		face: sim.VLLM, faults: []string{"lagging-gauges"}, args: []string{"--max-num-seqs", "4", "--speed", "0.5"},
 		policy: "policy: queue-depth\nparams: {max_waiting: 2}\nhold: {max_wait: 0s, max_requests: 0}\n",
 	}).ready()
 	var mu sync.Mutex

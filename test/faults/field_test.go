@@ -15,7 +15,7 @@ import (
 // Eight callers, whose SDK tries three times and whose harness repeats that, against two slots that stay taken.
 func TestF26_RetriesNeverReachTheEngineAndAreToldApart(t *testing.T) {
 	t.Parallel()
-	r := attach(t, setup{policy: byQueue, options: func(o *sim.Options) { o.MaxNumSeqs, o.Speed = 2, 0.02 },
+	r := attach(t, setup{policy: byQueue, options: func(o *sim.Options) { o.MaxNumSeqs, o.Speed = 2, 0.1 },
 		config: func(c *config.Config) { c.Engine.Slots = 2 }}).ready()
 	probes := r.requests()
 	for range 2 {
