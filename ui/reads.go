@@ -24,8 +24,11 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) *problem {
 
 // serving says whether a pool lets requests in, and if not, why.
 func (p *pool) serving() (ok bool, why string) {
-	if st := p.b.Engine.Status().State; st != supervisor.Ready {
-		return false, "engine " + string(st)
+	if st := p.b.Engine.Status(); st.State != supervisor.Ready {
+		if st.Text == "" {
+			return false, "engine " + string(st.State)
+		}
+		return false, "engine " + string(st.State) + ": " + st.Text
 	}
 	if p.b.Serving == nil {
 		return true, ""
