@@ -51,6 +51,9 @@ func (e *env) check(ctx *cli.Context) error {
 	if _, err := app.EngineKey(c.Engine); err != nil {
 		return err
 	}
+	if err := app.CheckCertificates(c.TLS); err != nil {
+		return err
+	}
 	if ctx.Bool("effective") {
 		return e.printEffective(c, ctx.String("output") == "json")
 	}

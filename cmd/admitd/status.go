@@ -73,6 +73,25 @@ func printStatus(w io.Writer, st api.Status, gate string) {
 	}
 }
 
+// printTrouble says what is wrong with an engine, what happens next, and what a person can do.
+func printTrouble(w io.Writer, now time.Time, st supervisor.Status) {
+	hint := ""
+	switch {
+	case st.Trouble != nil:
+		next := st.Trouble.Next
+		if !st.Trouble.ActAt.IsZero() {
+			next = fmt.Sprintf("in %s: %s", max(st.Trouble.ActAt.Sub(now), 0).Round(time.Second), next)
+		}
+		fmt.Fprintf(w, "trouble\t%s for %s; %s\n", st.Trouble.Code, since(now, st.Trouble.Since), next)
+		hint = st.Trouble.Hint
+	case st.LastExit != nil && st.State != supervisor.Ready:
+		hint = st.LastExit.Hint
+	}
+	if hint != "" {
+		fmt.Fprintf(w, "what to do\t%s\n", hint)
+	}
+}
+
 func printPool(w io.Writer, now time.Time, p api.PoolStatus) {
 	kind := string(p.Engine.Kind)
 	if p.Engine.Simulated {
@@ -88,6 +107,7 @@ func printPool(w io.Writer, now time.Time, p api.PoolStatus) {
 		fmt.Fprintf(w, "\t%s, %s, restarts %d, context %s tokens, KV %s tokens\n", process, p.Engine.Address, p.Engine.Restarts,
 			known(p.Engine.MaxModelLen), known(p.Engine.KVCapacityTokens))
 	}
+	printTrouble(w, now, p.Engine)
 	fmt.Fprintf(w, "policy\t%s@%s (%s, %s ago)\n", p.Policy.Name, p.Policy.Rev, p.Policy.Source, since(now, p.Policy.At))
 	fmt.Fprintf(w, "in flight\t%d (held %d), %d tokens reserved\n", p.Ledger.InFlight, p.Ledger.Held, p.Ledger.ReservedTokens)
 	for _, win := range p.Windows {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"admitd/gate/wire"
 	"admitd/internal/config"
@@ -30,16 +33,15 @@ var _, _ server = (*http.Server)(nil), (*wire.Server)(nil)
 type listeners struct {
 	gate, admin *sockets.Listener
 	certs       *sockets.Certificates
+	// dropped were handed down and are not listened on any more: the predecessor is, until we serve.
+	dropped []*sockets.Listener
 }
 
 // listen takes the listeners that were handed down, and opens the others.
 func (o Options) listen(ctx context.Context, h *heir) (ls listeners, err error) {
 	c := o.Config
-	if c.TLS.Cert != "" {
-		files := sockets.TLSFiles{Cert: c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA}
-		if ls.certs, err = sockets.LoadCertificates(files, o.Logger.With("component", "tls")); err != nil {
-			return ls, &SetupError{err}
-		}
+	if ls.certs, err = loadCertificates(c.TLS, o.Logger.With("component", "tls")); err != nil {
+		return ls, err
 	}
 	before := func(address func(*heir) string) string {
 		if h == nil {
@@ -47,9 +49,9 @@ func (o Options) listen(ctx context.Context, h *heir) (ls listeners, err error) 
 		}
 		return address(h)
 	}
-	ls.gate, err = o.listener(ctx, sockets.Gate, "listen", c.Listen, c.ListenMode, before(func(h *heir) string { return h.hello.Listen }))
+	ls.gate, err = ls.listener(ctx, o, sockets.Gate, "listen", c.Listen, c.ListenMode, before(func(h *heir) string { return h.hello.Listen }))
 	if err == nil {
-		ls.admin, err = o.listener(ctx, sockets.Admin, "admin.listen", c.Admin.Listen, c.Admin.ListenMode, before(func(h *heir) string { return h.hello.AdminListen }))
+		ls.admin, err = ls.listener(ctx, o, sockets.Admin, "admin.listen", c.Admin.Listen, c.Admin.ListenMode, before(func(h *heir) string { return h.hello.AdminListen }))
 	}
 	if err == nil && len(c.Keys) == 0 && !c.AllowAnonymous && !sockets.Local(sockets.Text(ls.gate.Addr())) {
 		err = setup("listen: the socket that was handed down, %s, can be reached by others and no keys are configured: add keys, or say allow_anonymous: true (--allow-anonymous)", ls.gate.Addr())
@@ -61,7 +63,7 @@ func (o Options) listen(ctx context.Context, h *heir) (ls listeners, err error) 
 }
 
 // listener is the one that was handed down, unless it came from an admitd that listened at another address.
-func (o Options) listener(ctx context.Context, name, key, address, mode, before string) (*sockets.Listener, error) {
+func (ls *listeners) listener(ctx context.Context, o Options, name, key, address, mode, before string) (*sockets.Listener, error) {
 	l, err := o.Inherited.Listener(name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
@@ -70,7 +72,7 @@ func (o Options) listener(ctx context.Context, name, key, address, mode, before 
 		return l, nil
 	}
 	if l != nil {
-		_ = l.Leave()
+		ls.dropped = append(ls.dropped, l)
 	}
 	if l, err = sockets.Listen(ctx, address, config.Mode(mode)); err != nil {
 		return nil, fmt.Errorf("%s: %w; choose another address or stop what holds it (ss -lntxp shows it)", key, err)
@@ -95,7 +97,19 @@ func (ls listeners) gateText() string {
 	return text
 }
 
+// drop ends what nobody listens on once we serve, and removes the file of such a socket.
+func (ls listeners) drop() error {
+	var err error
+	for _, l := range ls.dropped {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
 func (ls listeners) close() {
+	for _, l := range ls.dropped {
+		_ = l.Leave() // the predecessor's still, where it was not dropped
+	}
 	for _, l := range []*sockets.Listener{ls.gate, ls.admin} {
 		if l != nil {
 			_ = l.Close()
@@ -106,7 +120,7 @@ func (ls listeners) close() {
 // lock makes the state folder and the record's folder, which may be the same, ours alone.
 func (o Options) lock(stateDir string) (l locks, err error) {
 	if l.state, err = hold(stateDir, o.Inherited, sockets.StateLock); err != nil {
-		return locks{}, fmt.Errorf("state_dir: %w", err)
+		return locks{}, folderError("state_dir", err)
 	}
 	dir := journalDir(o.Config.Journal.Dir, stateDir)
 	if dir == "" {
@@ -114,16 +128,27 @@ func (o Options) lock(stateDir string) (l locks, err error) {
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		l.release()
-		return locks{}, fmt.Errorf("journal.dir: %w; choose a folder that this user can write", err)
+		return locks{}, folderError("journal.dir", err)
 	}
 	if same(dir, stateDir) {
 		return l, nil
 	}
 	if l.journal, err = hold(dir, o.Inherited, sockets.JournalLock); err != nil {
 		l.release()
-		return locks{}, fmt.Errorf("journal.dir: %w", err)
+		return locks{}, folderError("journal.dir", err)
 	}
 	return l, nil
+}
+
+// folderError says what is wrong with a folder. One that this user cannot have is a mistake in the configuration; a full or
+// broken disk, or another admitd in it, is not, and may be over when it is tried again.
+func folderError(setting string, err error) error {
+	for _, mistake := range []error{fs.ErrNotExist, fs.ErrPermission, unix.ENOTDIR, unix.EISDIR, unix.EROFS, unix.ELOOP, unix.ENAMETOOLONG, unix.EINVAL} {
+		if errors.Is(err, mistake) {
+			return setup("%s: %w; name a folder that this user can write", setting, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", setting, err)
 }
 
 // same reports whether two names lead to one folder.
