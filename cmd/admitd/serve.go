@@ -47,7 +47,7 @@ func configFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "allow-anonymous", Usage: "serve callers without a key on an address that others can reach", EnvVars: []string{"ADMITD_ALLOW_ANONYMOUS"}},
 		str("state-dir", "`FOLDER` for what admitd remembers (default: $XDG_STATE_HOME/admitd or ~/.local/state/admitd)"),
 		str("data-dir", dataDirUsage),
-		str("journal-dir", "`FOLDER` for the decision record on disk (default: journal in the state folder)"),
+		str("journal-dir", "`FOLDER` for the decision record on disk; one that does not begin with / is inside the state folder (default: journal)"),
 		str("log-level", "`LEVEL` of the log: debug, info, warn or error (default: info)"),
 		str("log-format", "`FORM` of the log: text or json (default: text)"),
 	}
@@ -164,7 +164,7 @@ func (e *env) serve(ctx *cli.Context) error {
 	notifier, notifyEnv := sockets.NewNotifier()
 	inherited, err := sockets.Inherit()
 	if err != nil {
-		return err
+		return &app.SetupError{Err: err} // trying again would find the same
 	}
 	c, err := e.loadConfig(ctx)
 	if err != nil {

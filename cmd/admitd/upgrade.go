@@ -42,7 +42,7 @@ func (e *env) upgrade(ctx *cli.Context) error {
 		return err
 	}
 	if !step.OK {
-		return errors.New("upgrade failed, the running admitd goes on: " + step.Text)
+		return errors.New("upgrade failed: " + step.Text)
 	}
 	return e.output(ctx, step, func(w io.Writer) {
 		fmt.Fprintf(w, "upgraded: pid %d serves\n", step.PID)

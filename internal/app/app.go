@@ -92,7 +92,7 @@ func (o Options) serve(ctx context.Context, h *heir) error {
 	}
 	if h == nil { // a predecessor's is there already: one that is made now would be another
 		if err := os.MkdirAll(stateDir, 0o700); err != nil {
-			return setup("make state folder: %w; set state_dir (--state-dir) to a folder that this user can write", err)
+			return folderError("state_dir (--state-dir)", err)
 		}
 	}
 	// The locks come before anything in the folders: one that another admitd works in must not be touched.
@@ -129,7 +129,7 @@ func (o Options) serve(ctx context.Context, h *heir) error {
 	}
 	defer p.close()
 	a = &instance{
-		o: o, pool: p, gateL: ls.gate, adminL: ls.admin, certs: ls.certs, locks: held, stateDir: stateDir, heir: h,
+		o: o, pool: p, gateL: ls.gate, adminL: ls.admin, certs: ls.certs, locks: held, stateDir: stateDir, heir: h, dropped: ls.drop,
 		gateAddr: ls.gateText(), adminAddr: sockets.Text(ls.admin.Addr()),
 	}
 	if h != nil && h.hello.Policy != nil {
@@ -162,6 +162,8 @@ type instance struct {
 	// stateDir is the state folder; drained ends the notice there that we finish requests, nil without one.
 	stateDir string
 	drained  func()
+	// dropped ends the listeners that were handed down and are not ours (listeners.drop).
+	dropped func() error
 	// heir is set where another admitd hands over to this one, succession where this one hands over.
 	heir       *heir
 	succession succession

@@ -119,6 +119,9 @@ func (a *instance) inherit(ctx, parts context.Context, serve func()) error {
 	h.serving.Store(true)
 	serve()
 	a.locks.sign()
+	if err := a.dropped(); err != nil {
+		a.o.Logger.Warn("a socket that is not listened on any more stays", "error", err)
+	}
 	if err := h.link.Send(handover.Message{Kind: handover.Serving}); err != nil {
 		// It ends us if it lives; if not, we are the one that serves.
 		a.o.Logger.Warn("the earlier admitd did not hear that this one serves", "error", err)

@@ -255,7 +255,7 @@ func policyText(file string) (text []byte, name string, err error) {
 	return text, file, err
 }
 
-// errStopping: the reloader has ended.
+// errStopping: admitd ends, and its reloader and upgrades with it.
 var errStopping = errors.New("admitd is stopping")
 
 // Reload asks for a reload and waits for its outcome.

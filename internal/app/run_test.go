@@ -149,7 +149,7 @@ func TestRunRefusesBeforeAnythingIsLaunched(t *testing.T) {
 	}{
 		{"gate port", func(c *config.Config) { c.Listen = busy.Addr().String() }, isAny, "listen: listen tcp " + busy.Addr().String()},
 		{"admin port", func(c *config.Config) { c.Admin.Listen = busy.Addr().String() }, isAny, "admin.listen: listen tcp " + busy.Addr().String()},
-		{"state folder", func(c *config.Config) { c.StateDir = filepath.Join(file, "x") }, isAny, "set state_dir (--state-dir) to a folder"},
+		{"state folder", func(c *config.Config) { c.StateDir = filepath.Join(file, "x") }, isAny, "state_dir (--state-dir)"},
 		{"token file", func(c *config.Config) { c.Admin.TokenFile = file }, isSetup, "it needs at least 16"},
 		{"policy absent", func(c *config.Config) { c.PolicyFile = file + ".no" }, func(err error) bool { return errors.Is(err, os.ErrNotExist) }, "read policy: "},
 		{"policy wrong", func(c *config.Config) { c.PolicyFile = file }, isStrict, file + ":1:1: policy: "},

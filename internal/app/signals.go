@@ -22,7 +22,7 @@ func (a *instance) signals(ctx context.Context) error {
 		case <-a.o.Usr2:
 			log := a.o.Logger.With("source", "sigusr2")
 			if _, err := a.Upgrade("", func(step string) { log.Info("upgrade", "step", step) }); err != nil {
-				log.Error("upgrade failed, this admitd goes on", "error", err)
+				log.Error("upgrade failed", "error", err)
 			}
 		}
 	}

@@ -78,8 +78,14 @@ func (a *instance) Upgrade(binary string, tell func(string)) (pid int, err error
 		a.giveWay(pid)
 	}
 	a.succession.end(err == nil)
+	switch {
+	case errors.Is(err, errStopping):
+		a.pool.store.event("upgrade_failed", "warn", "upgrade called off: "+err.Error())
+	case err != nil:
+		err = fmt.Errorf("the running admitd goes on: %w", err)
+		a.pool.store.event("upgrade_failed", "error", "upgrade failed, "+err.Error())
+	}
 	if err != nil {
-		a.pool.store.event("upgrade_failed", "error", "upgrade failed, this admitd goes on: "+err.Error())
 		return 0, err
 	}
 	return pid, nil
@@ -156,8 +162,8 @@ func (s *succession) end(done bool) {
 	}
 }
 
-// successorBinary is what to start. One that was named over the API must not be a way to run what others have put there:
-// it must belong to root or to us, and be writable by nobody else.
+// successorBinary is what to start. One that was named over the API must not be a way to run what others have put there: it
+// and the folders above it must belong to root or to us, and nobody else may be able to put another file in its place.
 func (a *instance) successorBinary(named string) (string, error) {
 	path := named
 	if path == "" {
@@ -166,18 +172,49 @@ func (a *instance) successorBinary(named string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: %q is not an absolute path", ui.ErrNoUpgrade, path)
 	}
+	if named != "" {
+		// What is looked at is what is started, whatever becomes of the links on the way.
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ui.ErrNoUpgrade, err)
+		}
+		path = real
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ui.ErrNoUpgrade, err)
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return "", fmt.Errorf("%w: %s is not a program", ui.ErrNoUpgrade, path)
-	case named != "" && (!ok || st.Uid != 0 && int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0):
+	}
+	if named == "" {
+		return path, nil
+	}
+	if !onlyOurs(info) {
 		return "", fmt.Errorf("%w: %s must belong to root or to admitd's user, and be writable by nobody else", ui.ErrNoUpgrade, path)
 	}
-	return path, nil
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ui.ErrNoUpgrade, err)
+		}
+		if !onlyOurs(info) {
+			return "", fmt.Errorf("%w: others can put a program of theirs in the place of %s: the folder %s must belong to root or to admitd's user, and be writable by nobody else", ui.ErrNoUpgrade, path, dir)
+		}
+		if dir == "/" {
+			return path, nil
+		}
+	}
+}
+
+// onlyOurs reports whether a file or folder is root's or ours, and nobody else can write to it; in a folder with the sticky
+// bit, such as /tmp, nobody can replace the files of others.
+func onlyOurs(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	return info.Mode().Perm()&0o022 == 0 || info.IsDir() && info.Mode()&os.ModeSticky != 0
 }
 
 // launch starts the successor on copies of our listeners and locks.
@@ -223,7 +260,7 @@ func (a *instance) succeed(ctx context.Context, binary string, tell func(string)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("the new admitd was not ready within %s (upgrade.timeout)", a.o.Config.Upgrade.Timeout)
 	case ctx.Err() != nil:
-		err = errors.New("admitd is stopping")
+		err = errStopping
 	case errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE):
 		err = fmt.Errorf("the new admitd ended before it was ready (%s); its log says why", s.end)
 	}
@@ -322,6 +359,7 @@ func (a *instance) lend(s *successor, open bool) error {
 	return err
 }
 
+// errEngineEnded calls an upgrade off.
 var errEngineEnded = errors.New("the engine ended meanwhile; try again when it is ready")
 
 // maxPast bounds the entries that go to the successor's memory in one message; the record on disk has all.
