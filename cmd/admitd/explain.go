@@ -74,10 +74,18 @@ func printOutcome(w io.Writer, it api.DecisionItem) {
 		}
 		fmt.Fprintf(w, "tokens\t%s prompt (%s cached), %s output\n", orDashI(o.PromptTokens), orDashI(o.CachedTokens), orDashI(o.CompletionTokens))
 	}
-	for _, s := range it.Session {
+	// Oldest first; of a long one the end says most.
+	last := it.Session[max(0, len(it.Session)-sessionLines):]
+	if more := len(it.Session) - len(last); more > 0 {
+		fmt.Fprintf(w, "same session\t%d more before these\n", more)
+	}
+	for _, s := range last {
 		fmt.Fprintf(w, "same session\t%s %s %s (%s), attempt %d\n", s.At.Local().Format("15:04:05.000"), s.ID, s.Verdict, s.Reason, s.Attempt)
 	}
 }
+
+// sessionLines is how many other decisions of a session are shown.
+const sessionLines = 5
 
 func mark(r policy.StepResult) string {
 	switch r {
