@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"mime"
 	"net"
@@ -135,9 +134,9 @@ func (g *guard) authorise(r *http.Request, write bool) *problem {
 	if !g.hasToken {
 		return unauthorised("token_unset", "No admin token is set, so nothing can be changed here.")
 	}
-	token, err := bearer(r)
-	if err != nil {
-		return unauthorised("token_missing", err.Error())
+	token, missing := bearer(r)
+	if missing != "" {
+		return unauthorised("token_missing", missing)
 	}
 	sum := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(sum[:], g.token[:]) != 1 {
@@ -150,29 +149,30 @@ func unauthorised(word, detail string) *problem {
 	return newProblem(http.StatusUnauthorized, word, detail)
 }
 
-var errNoToken = errors.New("this needs the admin token: send it as Authorization: Bearer")
+// noToken is a sentence, as every detail: commands add where the token is.
+const noToken = "This needs the admin token, as Authorization: Bearer TOKEN."
 
-// bearer returns the token of a request, from the header or, on a websocket, from the subprotocols.
-func bearer(r *http.Request) (string, error) {
+// bearer returns the token of a request, from the header or, on a websocket, from the subprotocols; or what is missing.
+func bearer(r *http.Request) (token, missing string) {
 	if h := r.Header.Get("Authorization"); h != "" {
-		scheme, token, ok := strings.Cut(h, " ")
-		if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
-			return "", errors.New("the Authorization header must be of the form: Bearer TOKEN")
+		scheme, value, ok := strings.Cut(h, " ")
+		if !ok || !strings.EqualFold(scheme, "Bearer") || value == "" {
+			return "", "The Authorization header must be of the form: Bearer TOKEN."
 		}
-		return strings.TrimSpace(token), nil
+		return strings.TrimSpace(value), ""
 	}
 	if !websocket.IsWebSocketUpgrade(r) {
-		return "", errNoToken
+		return "", noToken
 	}
 	for _, p := range websocket.Subprotocols(r) {
 		if t, ok := strings.CutPrefix(p, api.TokenProtocol); ok && t != "" {
 			if raw, err := base64.RawURLEncoding.DecodeString(t); err == nil && printable(raw) {
-				return string(raw), nil
+				return string(raw), ""
 			}
-			return t, nil
+			return t, ""
 		}
 	}
-	return "", errNoToken
+	return "", noToken
 }
 
 func printable(b []byte) bool {

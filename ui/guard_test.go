@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -74,6 +75,18 @@ func TestR17_ReadsAndWritesAreGuarded(t *testing.T) {
 			}
 			checkSecureHeaders(t, resp.Header)
 		})
+	}
+}
+
+// Commands go on after it, with where the token is.
+func TestWhatIsSaidAboutAMissingTokenIsAWholeSentence(t *testing.T) {
+	r := newRig(t)
+	for _, header := range [][]string{{"Content-Type", "application/json"}, {"Content-Type", "application/json", "Authorization", "Basic x"}} {
+		_, body := r.request("POST", "/api/v1/reload", "", header...)
+		var p struct{ Detail string }
+		if err := json.Unmarshal(body, &p); err != nil || !strings.HasSuffix(p.Detail, "Bearer TOKEN.") {
+			t.Errorf("%q %v", p.Detail, err)
+		}
 	}
 }
 
