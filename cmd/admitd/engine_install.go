@@ -43,10 +43,22 @@ func (e *env) engineInstallCommand() *cli.Command {
 // engineLast moves the engine of "engine install ENGINE --flags", which is how people write it, behind the flags, where the
 // library reads it.
 func engineLast(args []string) []string {
-	if len(args) < 5 || args[1] != "engine" || args[2] != "install" || strings.HasPrefix(args[3], "-") {
+	if !engineFirst(args) {
 		return args
 	}
 	return slices.Concat(args[:3], args[4:], args[3:4])
+}
+
+func engineFirst(args []string) bool {
+	return len(args) > 4 && args[1] == "engine" && args[2] == "install" && !strings.HasPrefix(args[3], "-")
+}
+
+// asWritten gives arguments in the order in which they stand on the command line: engineLast may have changed it.
+func (e *env) asWritten(args []string) []string {
+	if last := len(args) - 1; engineFirst(e.args) && last > 0 {
+		return slices.Concat(args[last:], args[:last])
+	}
+	return args
 }
 
 func (e *env) engineInstall(ctx *cli.Context) error {

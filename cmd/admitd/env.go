@@ -59,7 +59,7 @@ func (e *env) checkArgs(ctx *cli.Context, takes []string) error {
 		}
 	}
 	if n := ctx.NArg(); n > len(takes) {
-		return usage("%s: unexpected argument %q%s", name, ctx.Args().Get(len(takes)), atMost(takes))
+		return usage("%s: unexpected argument %q%s", name, e.asWritten(ctx.Args().Slice())[len(takes)], atMost(takes))
 	}
 	required := 0
 	for _, t := range takes {

@@ -283,8 +283,10 @@ func (j *job) explained(ctx context.Context, name string, err error) error {
 		return own
 	}
 	e := &Error{Step: name, What: err.Error(), Err: err, Log: filepath.Join(j.folder, logFile)}
-	if failed, ok := errors.AsType[*runError](err); ok && len(failed.lines) > 0 {
-		e.What, e.Fix = explain(failed.lines)
+	if failed, ok := errors.AsType[*runError](err); ok {
+		if e.What, e.Fix = explain(failed.lines); e.Fix == "" {
+			e.What, e.Fix = failed.Error()+"; "+e.What, "the end of the output says more; "+resumes
+		}
 	}
 	return e
 }

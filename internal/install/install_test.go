@@ -227,6 +227,14 @@ func TestWhatIsMissingIsNamedWithItsCommand(t *testing.T) {
 			write(t, filepath.Join(l.dir, "root", "etc", "os-release"), "ID=fedora\n", 0o600)
 		}, "the system's package manager"},
 		{"an old Python", func(t *testing.T, _ *lab, _ *Options) { t.Setenv("PYVER", "3.9.1") }, "is Python 3.9.1; engines need 3.10 or newer"},
+		{"a Python that fails", func(t *testing.T, l *lab, o *Options) {
+			o.Python = filepath.Join(l.dir, "bin", "broken")
+			write(t, o.Python, "#!/bin/sh\nexit 3\n", 0o700)
+		}, "/bin/broken does not work as Python: asked for its version it ends with exit status 3; mend it, or name another interpreter with --python"},
+		{"a Python that fails with words", func(t *testing.T, l *lab, o *Options) {
+			o.Python = filepath.Join(l.dir, "bin", "broken")
+			write(t, o.Python, "#!/bin/sh\necho 'Could not find platform libraries' >&2\nexit 1\n", 0o700)
+		}, "exit status 1, Could not find platform libraries; mend it"},
 		{"no Python", func(_ *testing.T, _ *lab, o *Options) { o.Python = "no-python" }, "there is no Python (looked for no-python)"},
 		{"somebody's folder", func(t *testing.T, l *lab, o *Options) {
 			o.Folder = filepath.Join(l.dir, "mine")

@@ -77,8 +77,16 @@ func (j *job) findPython(ctx context.Context) (path, version string, err error) 
 			Fix: install("python3 python3-venv", j.o.Root) + ", or name an interpreter with --python", Precondition: true, Err: err}
 	}
 	version, err = j.first(ctx, path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])")
+	if err != nil && ctx.Err() != nil {
+		return "", "", ctx.Err()
+	}
 	if err != nil {
-		return "", "", err
+		why := err.Error()
+		if failed, ok := errors.AsType[*runError](err); ok && len(failed.lines) > 0 {
+			why += ", " + tame(failed.lines[len(failed.lines)-1])
+		}
+		return "", "", &Error{What: fmt.Sprintf("%s does not work as Python: asked for its version it ends with %s", path, why),
+			Fix: "mend it, or name another interpreter with --python, for instance --python /usr/bin/python3", Precondition: true, Err: err}
 	}
 	v, ok := parseVersion(version)
 	if least, _ := parseVersion("3.10"); !ok || v.compare(least) < 0 {
