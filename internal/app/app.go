@@ -107,10 +107,12 @@ func (o Options) serve(ctx context.Context, h *heir) error {
 			a.drained() // once the record is written
 		}
 	}()
-	token, err := ensureToken(TokenFile(o.Config.Admin.TokenFile, stateDir))
+	tokenFile := TokenFile(o.Config.Admin.TokenFile, stateDir)
+	token, err := ensureToken(tokenFile)
 	if err != nil {
 		return err
 	}
+	warnOpen(o.Logger, stateDir, journalDir(o.Config.Journal.Dir, stateDir), tokenFile)
 	// Listeners first: a busy port is told before a model is loaded for minutes.
 	ls, err := o.listen(ctx, h)
 	if err != nil {
