@@ -174,11 +174,11 @@ func (a *instance) successorBinary(named string) (string, error) {
 	}
 	if named != "" {
 		// What is looked at is what is started, whatever becomes of the links on the way.
-		real, err := filepath.EvalSymlinks(path)
+		followed, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			return "", fmt.Errorf("%w: %w", ui.ErrNoUpgrade, err)
 		}
-		path = real
+		path = followed
 	}
 	info, err := os.Stat(path)
 	if err != nil {

@@ -174,7 +174,8 @@ func (h *house) send(number int, rng *rand.Rand) {
 // serve calls the gate as net/http does: an answer that must not look whole ends in a panic of its own.
 func (h *house) serve(c *caller, q *http.Request) {
 	defer func() {
-		if caught := recover(); caught != nil && caught != http.ErrAbortHandler {
+		caught := recover()
+		if err, ok := caught.(error); caught != nil && !(ok && errors.Is(err, http.ErrAbortHandler)) {
 			h.t.Errorf("panic: %v", caught)
 		}
 	}()
