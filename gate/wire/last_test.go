@@ -242,3 +242,42 @@ func TestEmptyLinesDoNotGiveTheHeadMoreTime(t *testing.T) {
 		t.Errorf("status %d", resp.StatusCode)
 	}
 }
+
+// lateListener gives a connection only once the server has begun to end.
+type lateListener struct {
+	net.Listener
+	// taken is closed with the first connection.
+	taken  chan<- struct{}
+	ending <-chan struct{}
+}
+
+func (l lateListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		close(l.taken)
+		<-l.ending
+	}
+	return c, err
+}
+
+// It was closed without an answer.
+func TestConnectionTakenWhileShutdownBeginsIsAnswered(t *testing.T) {
+	l, taken, ending := listen(t), make(chan struct{}), make(chan struct{})
+	s := &Server{Handler: handlerEcho}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(lateListener{l, taken, ending}) }()
+	t.Cleanup(func() { _ = s.Close() })
+	c := dial(t, l.Addr().String())
+	send(t, c, plainGet)
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	recv(t, "a connection", taken)
+	_ = s.Shutdown(over)
+	close(ending)
+	if resp, _ := answerOf(t, bufio.NewReader(c), http.MethodGet); resp.StatusCode != http.StatusOK || !resp.Close {
+		t.Errorf("status %d, last %v", resp.StatusCode, resp.Close)
+	}
+	if err := recv(t, "the end of Serve", done); !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("Serve = %v", err)
+	}
+}

@@ -65,6 +65,8 @@ type Server struct {
 	// serving counts Serve calls and connections; idle is closed when closing has begun and it falls to zero.
 	serving int
 	idle    chan struct{}
+	// closed: Close was called.
+	closed bool
 }
 
 // Serve takes connections from l, each of which must be a plain TCP or unix socket, until Shutdown or Close; then it
@@ -163,7 +165,8 @@ func (s *Server) start(nc net.Conn) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing.Load() {
+	// One that was taken while Shutdown began is answered like every new one.
+	if s.closed {
 		_ = nc.Close()
 		return
 	}
@@ -193,10 +196,11 @@ func (s *Server) drop(c *conn) {
 	s.left()
 }
 
-// stop closes the listeners and returns the connections that there are.
-func (s *Server) stop() []*conn {
+// stop closes the listeners and returns the connections that there are. With all there will be no other.
+func (s *Server) stop(all bool) []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = s.closed || all
 	if !s.closing.Swap(true) {
 		s.idle = make(chan struct{})
 		if s.serving == 0 {
@@ -217,7 +221,7 @@ func (s *Server) stop() []*conn {
 // which are told to close their connections. Connections that have no request under way but have begun to send one
 // get it answered, and so do those so new that their first request may be on its way. When ctx ends first its error is returned, and the requests go on; Close ends them.
 func (s *Server) Shutdown(ctx context.Context) error {
-	for _, c := range s.stop() {
+	for _, c := range s.stop(false) {
 		c.hurry()
 	}
 	select {
@@ -231,7 +235,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close takes no more connections and closes those that there are; contexts of requests under way end. It does not
 // wait for handlers to return.
 func (s *Server) Close() error {
-	for _, c := range s.stop() {
+	for _, c := range s.stop(true) {
 		c.kill()
 	}
 	return nil
