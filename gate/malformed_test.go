@@ -2,10 +2,12 @@ package gate
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -51,5 +53,35 @@ func TestWhatIsNoRequestIsAnsweredAndRecordedLikeEveryRefusal(t *testing.T) {
 				t.Errorf("decision %+v", d)
 			}
 		})
+	}
+}
+
+// Behind TLS a request with two lengths is served; whichever the caller meant, the engine must be given one.
+func TestTwoLengthsBehindTLSReachTheEngineAsOne(t *testing.T) {
+	got := make(chan string, 1)
+	r := newRig(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- fmt.Sprintf("%d %q %s", r.ContentLength, r.TransferEncoding, body)
+		answerJSON(w, r)
+	}, nil)
+	front := httptest.NewUnstartedServer(r.gate)
+	Prepare(front.Config)
+	front.StartTLS()
+	defer front.Close()
+	c, err := tls.Dial("tcp", front.Listener.Addr().String(), front.Client().Transport.(*http.Transport).TLSClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: g\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"+
+		"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", chatPath, len(chatBody), chatBody)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if want := fmt.Sprintf("%d [] %s", len(chatBody), chatBody); resp.StatusCode != http.StatusOK || <-got != want {
+		t.Errorf("status %d, or the engine did not get %s", resp.StatusCode, want)
 	}
 }
