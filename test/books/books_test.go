@@ -175,7 +175,7 @@ func (h *house) send(number int, rng *rand.Rand) {
 func (h *house) serve(c *caller, q *http.Request) {
 	defer func() {
 		caught := recover()
-		if err, ok := caught.(error); caught != nil && !(ok && errors.Is(err, http.ErrAbortHandler)) {
+		if err, ok := caught.(error); caught != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
 			h.t.Errorf("panic: %v", caught)
 		}
 	}()
