@@ -31,7 +31,9 @@ func adoptProcess(r record) (*adopted, error) {
 	c := &adopted{end: make(chan struct{}), quit: make(chan struct{})}
 	c.tree = tree{id: r.Leader, mark: r.Mark, seen: map[ident]bool{}, ended: func() <-chan struct{} { return c.end }}
 	for _, m := range r.Members {
-		c.seen[m] = true
+		if !stranger(r, m.PID) {
+			c.seen[m] = true
+		}
 	}
 	// Without an own flag, PIDFD_NONBLOCK, the descriptor could not be waited for with the others.
 	fd, err := unix.PidfdOpen(r.Leader.PID, unix.O_NONBLOCK)
@@ -132,7 +134,7 @@ func (c *adopted) release() {
 
 // processEnv reads the environment that a process was given, as far as we may.
 func processEnv(root string, pid int) ([]string, error) {
-	b, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
+	b, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ")) //nolint:gosec // root is /proc, or a test's copy of it
 	if err != nil {
 		return nil, fmt.Errorf("read its environment: %w", err)
 	}

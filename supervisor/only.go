@@ -3,6 +3,7 @@ package supervisor
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -75,6 +76,25 @@ func (s *Supervisor) ours(r record) bool {
 		return markName+"="+v == folderMark(s.o.StateDir)
 	}
 	return printsInto("/proc", r.Leader.PID, r.Log)
+}
+
+// stranger reports whether a recorded process cannot have been launched from a state directory: its environment is whole, has
+// no mark of ours, and it does not print into the engine's output file. A worker that wrote its title over its environment
+// cannot be told, and is believed by pid and start time.
+func stranger(r record, pid int) bool {
+	env, err := processEnv("/proc", pid)
+	if err != nil || lookEnv(env, markName) != "" {
+		return false
+	}
+	return slices.ContainsFunc(env, assigns) && !printsInto("/proc", pid, r.Log)
+}
+
+// assigns reports whether a text is an entry of an environment, NAME=VALUE.
+func assigns(entry string) bool {
+	name, _, ok := strings.Cut(entry, "=")
+	return ok && name != "" && !strings.ContainsFunc(name, func(c rune) bool {
+		return c != '_' && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9')
+	})
 }
 
 // printsInto reports whether a process has a file as its standard output, also when that file has been removed since.
