@@ -63,7 +63,7 @@ func (c *Controller) setWake(now time.Time) {
 
 // reconsider judges one held request again, at its place in the queue.
 func (c *Controller) reconsider(now time.Time, h *heldItem) {
-	if h.promise != nil && now.After(h.promise.end) {
+	if h.promise != nil && (now.After(h.promise.end) || !c.tickets.stands(h.promise)) {
 		h.promise = nil
 	}
 	privileged := h.returned || (h.promise != nil && h.promise.due(now))
@@ -103,6 +103,9 @@ func (c *Controller) letGo(now time.Time, h *heldItem, d policy.Decision) Verdic
 // returned says that it came in its window.
 func (c *Controller) refuse(now time.Time, v Verdict, a Arrival, est estimate, d policy.Decision, p *promise, returned bool) Verdict {
 	v.Decision = d
+	if p != nil && !c.tickets.stands(p) {
+		p = nil
+	}
 	if d.Verdict == policy.Defer {
 		if c.closed {
 			c.appointClosed(now, &v, a, est)

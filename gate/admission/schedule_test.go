@@ -147,6 +147,40 @@ func TestScheduleShrinksWhenTheRateIsLearnt(t *testing.T) {
 	checkBooks(t, c)
 }
 
+// Two copies of one request come back early and are held together: the one that is let in uses their promise up.
+func TestPromiseOfTwoCopiesIsNotMovedOnceOneHasUsedIt(t *testing.T) {
+	c := New(Config{Slots: 1, TicketKey: []byte(testKey)}, compile(t, "policy: concurrency\nparams: {max_in_flight: 1}\nhold: {max_wait: 1s, max_requests: 2}\n"))
+	now := epoch
+	for _, id := range []string{"runs", "held1", "held2"} {
+		c.Arrive(now, arrival(id))
+	}
+	copied := arrival("first")
+	copied.Facts.BodyHash = 7
+	if v := c.Arrive(now, copied); v.Decision.Verdict != policy.Defer || v.Ticket == "" {
+		t.Fatalf("not deferred with a ticket: %+v", v.Decision)
+	}
+	c.Withdraw(now, "held1")
+	c.Withdraw(now, "held2")
+	copied.Facts.Attempt = 1
+	for _, id := range []ID{"copy1", "copy2"} {
+		copied.ID = id
+		if v := c.Arrive(now, copied); v.Decision.Verdict != policy.Hold {
+			t.Fatalf("%s: %+v", id, v.Decision)
+		}
+	}
+	vs, err := c.Settle(now.Add(10*time.Millisecond), Settlement{ID: "runs", Ending: dialect.EndWhole})
+	if err != nil || len(vs) != 1 || vs[0].ID != "copy1" || vs[0].Decision.Verdict != policy.Admit {
+		t.Fatalf("%+v, %v", vs, err)
+	}
+	vs = c.Tick(now.Add(1100 * time.Millisecond))
+	if len(vs) != 1 || vs[0].ID != "copy2" || vs[0].Decision.Verdict != policy.Defer || vs[0].Ticket == "" {
+		t.Fatalf("the second copy: %+v", vs)
+	}
+	if len(c.tickets.promises) != 1 || len(c.tickets.bySeq) != 1 {
+		t.Errorf("promises: %d in order, %d by number, want the second copy's own", len(c.tickets.promises), len(c.tickets.bySeq))
+	}
+}
+
 func dryRun(a Arrival, ticket string) Arrival {
 	a.DryRun, a.Facts.Ticket = true, ticket
 	return a

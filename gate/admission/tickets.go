@@ -210,9 +210,13 @@ func (b *ticketBook) move(now time.Time, p *promise, slot time.Time) {
 	b.insert(p)
 }
 
+// stands reports whether a promise is still in the table: two copies of one request can hold the same, and only the first
+// of them has it.
+func (b *ticketBook) stands(p *promise) bool { return b.bySeq[p.seq] == p }
+
 // use takes a promise out of the table: it counts once.
 func (b *ticketBook) use(p *promise) {
-	if b.bySeq[p.seq] != p {
+	if !b.stands(p) {
 		return
 	}
 	delete(b.bySeq, p.seq)
