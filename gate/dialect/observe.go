@@ -111,12 +111,17 @@ func (o *observer) enter(n node) {
 	case nodeChoices:
 		o.ev.choices = true
 	case nodeChoice:
-		o.ev.items++
-		o.ed.keepEvent()
+		o.item()
 		o.ev.choice, o.ev.choiceFinished = 0, false
 	case nodeUsage:
 		o.ev.usage = true
 	}
+}
+
+// item counts what is in the list of choices, whatever it is: an event that has anything there is not one of usage alone.
+func (o *observer) item() {
+	o.ev.items++
+	o.ed.keepEvent()
 }
 
 // member is called for each member of an object that matters. An error that says anything at all is one; an empty one
@@ -149,6 +154,8 @@ func (o *observer) rootEnd(at int) {
 // text is called for a string that matters: its beginning as written and its whole length.
 func (o *observer) text(n node, raw []byte, length int) {
 	switch n {
+	case nodeChoice:
+		o.item()
 	case nodeOutput:
 		o.ev.output = o.ev.output || length > 0
 	case nodeEventDelta:
@@ -198,6 +205,9 @@ func (o *observer) text(n node, raw []byte, length int) {
 
 // literal is called for a number, true, false or null that matters.
 func (o *observer) literal(n node, raw []byte) {
+	if n == nodeChoice {
+		o.item()
+	}
 	value := number(raw)
 	if !value.set {
 		return

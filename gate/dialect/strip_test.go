@@ -161,3 +161,14 @@ func FuzzFilter(f *testing.F) {
 		}
 	})
 }
+
+// What an engine puts into the list of choices is passed on, whatever it is: only an empty list is usage alone.
+func TestChunkWithChoicesThatAreNoObjectsIsNotTakenForUsage(t *testing.T) {
+	for _, choices := range []string{"7", `"x"`, "null", "[]", "{}", "true, 1"} {
+		in := `data: {"choices":[` + choices + `],"usage":{"prompt_tokens":1,"completion_tokens":2}}` + "\n\ndata: [DONE]\n\n"
+		out, _, _ := run(FilterOptions{Endpoint: endpoint(t, "/v1/chat/completions"), Stream: true, StripUsage: true}, whole([]byte(in)))
+		if string(out) != in {
+			t.Errorf("%q became %q", in, out)
+		}
+	}
+}
