@@ -155,7 +155,7 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// hex4 reads the four digits of a \uXXXX at the start of b.
+// hex4 reads the four hexadecimal digits of an escape of the form \u0041 at the start of b.
 func hex4(b []byte) (rune, bool) {
 	if len(b) < 6 {
 		return 0, false
